@@ -10,14 +10,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// errNoStream is a mistake of the caller: no event may be applied between the loss
-// of a stream and the opening of the next.
+// errNoStream is the error for a mistake of the caller: an event may only be applied while a stream
+// is open.
 var errNoStream = errors.New("event outside of a stream")
 
 // Forever is a retention without limit.
 const Forever time.Duration = -1
 
-// What Rules mean that do not say it.
+// The values for which zero fields of Rules stand.
 const (
 	DefaultRetention = 24 * time.Hour
 	DefaultSettle    = 5 * time.Second
@@ -52,23 +52,24 @@ type Rules struct {
 	// share, which takes more memory. A nil Shares says that none is.
 	Shares func(federation.FQDN) bool
 
-	// Admits are words, with spaces between, each for what Admit admits for somebody: where a word is the
-	// same, so is that, in another process as well. No words stand for one.
+	// Admits are words, with spaces between them. Each word stands for what Admit admits for one
+	// reader of the catalog, such as a zone: two Rules with the same word admit the same for that
+	// reader, in another process as well. No words stand for one word.
 	Admits string
 }
 
-// isShared is Shares, which may be nil.
+// isShared returns what Shares says of the fqdn, and false where Shares is nil.
 func (r *Rules) isShared(fqdn federation.FQDN) bool { return r.Shares != nil && r.Shares(fqdn) }
 
 // RemovalCause is why a service is gone.
 type RemovalCause uint8
 
-// The causes.
+// The causes for which a catalog removes a service.
 const (
 	CauseWithdrawn RemovalCause = iota + 1 // the owner has deleted it
 	CauseAbsent                            // it was not in a complete catalog
 	CauseExpired                           // the retention is over
-	CauseExcluded                          // the configuration no longer takes it, or its newest version
+	CauseExcluded                          // the configuration no longer admits it, or does not import its newest version
 	CauseUnproven                          // it was restored in part, and the restoration began anew
 )
 
@@ -77,8 +78,15 @@ func (c RemovalCause) String() string {
 	return [...]string{0: "", CauseWithdrawn: "withdrawn", CauseAbsent: "absent", CauseExpired: "expired", CauseExcluded: "excluded", CauseUnproven: "unproven"}[c]
 }
 
-// Catalog is the services of one owner. It is not safe for concurrent use. The
-// services that it returns are, as they are never written.
+// Catalog keeps the services of one owner, and for each of them the last stream that announced it.
+//
+// Its caller, a consumer.Mirror, is the only one that changes a catalog: by the events of a stream
+// (ApplyEvent), by time (AdvanceTo), by rules (SetRules) and by what a file has preserved (RestoreMore).
+// The methods are not safe for concurrent use, so that a caller decides which lock it holds. The services
+// that they return are safe, because nobody writes to a service.
+//
+// Rules.MaxCatalog bounds the octets, and packed.MaxServicesPerFQDN the services at one name. A catalog
+// keeps no history and no refused version, because a peer could fill the memory with those.
 //
 // # Generations
 //
@@ -202,6 +210,7 @@ func New(rules Rules) *Catalog {
 	return &Catalog{rules: rules.withDefaults(), records: newRecordTable(), ids: newServiceIDs(), fqdns: newFQDNCounts()}
 }
 
+// withDefaults returns the rules with the defaults in place of zero fields.
 func (r Rules) withDefaults() Rules {
 	r.Retention = cmp.Or(r.Retention, DefaultRetention)
 	r.Settle = cmp.Or(r.Settle, DefaultSettle)
@@ -209,7 +218,7 @@ func (r Rules) withDefaults() Rules {
 	return r
 }
 
-// OpenStream starts a new generation: a stream to the owner is open.
+// OpenStream records that a stream to the owner is open, and starts a new generation.
 func (c *Catalog) OpenStream(now time.Time) {
 	c.EndStream(now, now)
 	c.EndRestore(false)
@@ -225,13 +234,12 @@ func (c *Catalog) OpenStream(now time.Time) {
 // then proves nothing. ExpectEndMarker is called before the first event is applied.
 func (c *Catalog) ExpectEndMarker() { c.stream.marked = c.stream.open }
 
-// ApplyEvent takes one event of the open stream. A *federation.InvalidError refuses the
-// service, which means a NACK to the owner. It changes nothing that is published: the
-// last good version stays. Any other error is a mistake of the caller. A service that is
-// not imported is no error.
+// ApplyEvent applies one event of the open stream, and returns why the event is refused, or nil. A
+// *federation.InvalidError refuses the service, which means a NACK to the owner. Such an event
+// changes nothing that is published: the last good version stays. Any other error is a mistake of
+// the caller. A service that is not imported is no error.
 //
-// Of a service that is not admitted, the catalog keeps only the name and the kind of
-// reason.
+// Of a service that is not admitted, the catalog keeps only the name and the kind of reason.
 func (c *Catalog) ApplyEvent(ev federation.Event, now time.Time) error {
 	if !c.stream.open {
 		return errNoStream
@@ -270,13 +278,13 @@ func (c *Catalog) ApplyEvent(ev federation.Event, now time.Time) error {
 	return nil
 }
 
-// restartSilence has Rules.Settle count from now on.
+// restartSilence makes Rules.Settle count from now on.
 func (s *streamState) restartSilence(now time.Time) { s.heard, s.wanted = now, now }
 
-// NoteRefusal records that a response on the open stream was refused before it became an
-// event. The name and the ID are those of the service in it, as far as they are
-// known, or empty. Its last good version stays, as it does when ApplyEvent refuses a
-// service: the owner still offers it.
+// NoteRefusal records that a response on the open stream was refused before it became an event. The
+// name and the ID are those of the service in the response, or empty where they are not known. The
+// last good version of the service stays, as it does when ApplyEvent refuses a service, because the
+// owner still offers the service.
 func (c *Catalog) NoteRefusal(name, id string, now time.Time) {
 	if !c.stream.open {
 		return
@@ -307,18 +315,19 @@ func (c *Catalog) SilenceNeeded() (time.Duration, bool) {
 	return c.rules.Settle, ok
 }
 
-// RestartSilence records that the process did not run until now, and so may not have read
-// what the owner sent. Rules.Settle counts from now on: nobody was listening before.
+// RestartSilence makes Rules.Settle count from now on, because the process did not run until now
+// and may not have read what the owner sent.
 func (c *Catalog) RestartSilence(now time.Time) {
 	if c.stream.open {
 		c.stream.restartSilence(now)
 	}
 }
 
-// EndStream records that the open stream has ended, and why: the origin of the services was lost
-// at since, which is now or earlier. They are stale from now on, or after the grace where the
-// stream was synced. Those whose retention was over before that are gone, as after an AdvanceTo in
-// time. It does nothing when no stream is open: a failed attempt changes nothing.
+// EndStream records that the open stream has ended, because the origin of the services was lost at
+// since. This is now, or earlier where a relay was in between. The services are stale from now on,
+// or after the grace where the stream was synced. Services whose retention was over before that are
+// removed, as by an AdvanceTo in time. EndStream does nothing when no stream is open, because a
+// failed attempt changes nothing.
 func (c *Catalog) EndStream(since, now time.Time) {
 	if !c.stream.open {
 		return
@@ -349,9 +358,9 @@ func (c *Catalog) NextDeadline() (time.Time, bool) {
 	return at, ok
 }
 
-// AdvanceTo does what is due at now: it completes a catalog whose owner has been
-// silent for Rules.Settle, and removes services whose retention is over. Responses
-// that have arrived must be applied first, or the time since is taken for silence.
+// AdvanceTo does what is due at now: it completes a catalog whose owner has been silent for
+// Rules.Settle, ends the grace, and removes services whose retention is over. The caller applies
+// the responses that have arrived first, or the time since then is taken for silence.
 func (c *Catalog) AdvanceTo(now time.Time) {
 	// One step at a time: a late call has the same result as calls in time.
 	for {
@@ -372,10 +381,11 @@ func (c *Catalog) AdvanceTo(now time.Time) {
 // Rules returns the rules in force.
 func (c *Catalog) Rules() Rules { return c.rules }
 
-// SetRules changes the configuration at now. Services that are no longer imported or
-// admitted, or that are beyond a lowered limit, are removed. A new retention counts from
-// the loss of the stream. Services that were left out or refused and would be accepted
-// now come with the next stream, and until then Summary.Covers says of what all is there. SetRules calls Rules.Admit once for each service.
+// SetRules replaces the rules at now. It removes services that are no longer imported or admitted,
+// or that are beyond a lowered limit. A new retention counts from the loss of the stream. Services
+// that were left out or refused, and would be accepted now, come with the next stream: until then
+// Summary.Covers says for which words nothing is missing. SetRules calls Rules.Admit once for each
+// service.
 func (c *Catalog) SetRules(rules Rules, now time.Time) {
 	before := c.rules
 	rules = rules.withDefaults()
@@ -412,22 +422,22 @@ func (c *Catalog) SetRules(rules Rules, now time.Time) {
 	c.AdvanceTo(now)
 }
 
-// TakeChanges returns what has changed since the last call. The caller may keep the
-// slice. That services become stale is not in it: see Summary.Live.
+// TakeChanges returns what has changed since the last call. The caller may keep the slice. A
+// service that becomes stale is no change: see Summary.Live.
 func (c *Catalog) TakeChanges() []Change {
 	changes := c.changes
 	c.changes = nil
 	return changes
 }
 
-// LastAnnouncement says when the owner has announced a service.
+// LastAnnouncement says when the owner has last announced a service.
 type LastAnnouncement struct {
 	Generation uint64 // as Change.Generation
 	Updated    uint32 // as Change.Updated
 }
 
-// All yields the published services and when they were announced, in no order. The catalog
-// must not be used meanwhile.
+// All returns the published services in no order, each with its last announcement. The caller must
+// not use the catalog meanwhile.
 func (c *Catalog) All() iter.Seq2[packed.Service, LastAnnouncement] {
 	return func(yield func(packed.Service, LastAnnouncement) bool) {
 		for _, r := range c.records.allRecords() {

@@ -2,8 +2,8 @@ package catalog
 
 import "github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 
-// Change is what happened to one service. The changes of one name are in order: the last
-// one holds.
+// Change is what happened to one service. The changes of one name are in order, so the last one
+// holds.
 type Change struct {
 	Name       string         // the owner's name of the service
 	Packed     packed.Service // the service in little memory; zero when it is gone
@@ -16,7 +16,7 @@ type Change struct {
 // ChangeKind is what a change does to its service.
 type ChangeKind uint8
 
-// The kinds of changes.
+// What a change can do to a service.
 const (
 	Offered   ChangeKind = iota + 1 // the service is new, or another version of it is offered
 	Confirmed                       // the service is the one before: only its generation is new

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// The guard of rule 2: a sweep of more than one in guardShare of the services, and of
-// at least guardCount, is not carried out. Below that count a wrong guess does little
-// harm, and the guard would be in the way of every small owner.
+// The guard of rule 2 prevents a sweep of more than one in guardShare of the services, if these are
+// at least guardCount. Below that count a wrong guess does little harm, and the guard would be in the
+// way of every small owner.
 const (
 	guardShare = 2
 	guardCount = 10
 )
 
-// commonWords returns the words that are in both texts.
+// commonWords returns the words that are in both texts, or "none".
 func commonWords(a, b string) string {
 	words := strings.Fields(b)
 	both := slices.DeleteFunc(strings.Fields(a), func(word string) bool { return !slices.Contains(words, word) })
@@ -30,8 +30,8 @@ func (c *Catalog) settleDeadline() (time.Time, bool) {
 	return s.heard.Add(c.rules.Settle), s.open && s.content && !s.synced && !s.marked
 }
 
-// completeBySilence completes the catalog of the open stream, which has been silent for
-// Rules.Settle: rule 2.
+// completeBySilence completes the catalog of the open stream by rule 2, because the owner has been
+// silent for Rules.Settle.
 func (c *Catalog) completeBySilence(now time.Time) {
 	c.endGrace()
 	if stale := c.count.stale; stale >= guardCount && guardShare*stale > c.count.services {
@@ -54,7 +54,8 @@ func (c *Catalog) markSynced(now time.Time) {
 	c.leftOut.before = 0
 }
 
-// sweepUnannounced removes the services that the open stream has not announced. All clocks stop.
+// sweepUnannounced removes the services that the open stream has not announced, and stops all
+// retention clocks.
 func (c *Catalog) sweepUnannounced() {
 	if c.count.current < c.count.octets { // a first catalog has nothing to sweep
 		c.removeBefore(c.generation, CauseAbsent)
@@ -62,7 +63,8 @@ func (c *Catalog) sweepUnannounced() {
 	c.retention = retentionClocks{}
 }
 
-// holdUnannounced leaves the services that sweepUnannounced would remove as stale data to their retention.
+// holdUnannounced leaves the services that sweepUnannounced would remove to their retention, as
+// stale data.
 func (c *Catalog) holdUnannounced() {
 	var newest uint32 // generation of what is held
 	for name, r := range c.records.allRecords() {

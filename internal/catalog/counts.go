@@ -10,8 +10,8 @@ type recordCounts struct {
 	current     int64           // size of the records of the current generation
 }
 
-// addRecord adds a record, or, with -1, takes it away. Generation is that of the open or last
-// stream, and live the first that is not stale.
+// addRecord adds a record to the sums, or takes the record away where by is -1. Generation is that
+// of the open or last stream, and live is the first generation that is not stale.
 func (c *recordCounts) addRecord(r nameRecord, by int, generation, live uint32) {
 	if !r.service.IsZero() {
 		c.services += by
@@ -32,5 +32,6 @@ func (c *recordCounts) addRecord(r nameRecord, by int, generation, live uint32) 
 	}
 }
 
-// resetCurrent notes that a stream is open, which has announced nothing yet.
+// resetCurrent sets the size of the current generation to 0, because a new stream has announced
+// nothing yet.
 func (c *recordCounts) resetCurrent() { c.current = 0 }

@@ -7,12 +7,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// fqdnCounts counts the services of each fqdn, as a zone looks at all of them when one changes. The
-// fqdn is that which the owner has sent: each zone may rename it otherwise.
+// fqdnCounts counts the services of each fqdn, and refuses one that is beyond
+// packed.MaxServicesPerFQDN. The limit exists because a zone looks at all services of an fqdn when
+// one of them changes. The fqdn is the one that the owner has sent: each zone may rename it
+// otherwise. Only replaceRecord of the catalog changes the counts.
 //
-// Services of an earlier stream count until they are swept, so that there are never more than
-// packed.MaxServicesPerFQDN. An owner that comes back with other services at an fqdn may have
-// some refused for those: the sweep makes room, and they are wanted again.
+// Services of an earlier stream count until they are swept, so that there are never more than the
+// limit. An owner that comes back with other services at an fqdn may therefore have some of them
+// refused. The sweep makes room, which freed records, so that a new stream brings these services.
 type fqdnCounts struct {
 	services map[fqdnHash]uint8    // none of them 0
 	refused  map[fqdnHash]struct{} // those, all full, of which the open stream announced one more
@@ -20,26 +22,27 @@ type fqdnCounts struct {
 	seed     maphash.Seed          // random, so that a peer cannot choose names that collide
 }
 
-// fqdnHash stands for an fqdn. With a million services every word counts, and one in 2^28 fqdns has
-// the hash of another then.
+// fqdnHash stands for an fqdn, because with a million services every word counts. Of that many
+// fqdns, one in 2^28 has the same hash as another one.
 type fqdnHash [6]byte
 
 func newFQDNCounts() fqdnCounts {
 	return fqdnCounts{services: make(map[fqdnHash]uint8), refused: make(map[fqdnHash]struct{}), seed: maphash.MakeSeed()}
 }
 
+// hashFQDN returns the hash of the fqdn of a service.
 func (f *fqdnCounts) hashFQDN(s packed.Service) fqdnHash {
 	h := maphash.String(f.seed, s.FQDN())
 	return fqdnHash{byte(h), byte(h >> 8), byte(h >> 16), byte(h >> 24), byte(h >> 32), byte(h >> 40)} //nolint:gosec // a part is enough
 }
 
-// forgetRefused forgets what an earlier stream was refused.
+// forgetRefused forgets which services an earlier stream was refused.
 func (f *fqdnCounts) forgetRefused() {
 	f.refused, f.freed = make(map[fqdnHash]struct{}), false
 }
 
-// exceededRule returns the rule that would be broken if next took the place of prev, or "". Either may
-// be zero.
+// exceededRule returns the rule that would be broken if next took the place of prev, or "". Either
+// service may be zero.
 func (f *fqdnCounts) exceededRule(prev, next packed.Service) string {
 	if next.IsZero() || prev.FQDN() == next.FQDN() {
 		return ""
@@ -52,7 +55,7 @@ func (f *fqdnCounts) exceededRule(prev, next packed.Service) string {
 	return fmt.Sprintf("one service more than the %d that are taken of one owner at one fqdn; give it another fqdn", packed.MaxServicesPerFQDN)
 }
 
-// replaceService counts a service in the place of another one. Either may be zero.
+// replaceService counts next in the place of prev. Either service may be zero.
 func (f *fqdnCounts) replaceService(prev, next packed.Service) {
 	if prev.FQDN() == next.FQDN() {
 		return

@@ -2,11 +2,11 @@ package catalog
 
 import "time"
 
-// Grace is for how long after its loss a synced stream counts as open. It is longer than an
-// owner takes to be restarted, or a consumer to open another stream with another certificate.
+// Grace is for how long after its loss a synced stream counts as open. An owner is restarted in
+// less time, and a consumer opens another stream with another certificate in less time.
 const Grace = 5 * time.Second
 
-// graceEnds returns when what the last synced stream announced is no longer live, and false when
+// graceEnds returns when the services of the last synced stream are no longer live, and false when
 // there is no grace.
 func (c *Catalog) graceEnds() (time.Time, bool) {
 	if c.grace == 0 {
@@ -20,7 +20,8 @@ func (c *Catalog) graceEnds() (time.Time, bool) {
 	return at, true
 }
 
-// endGrace makes stale what no stream has announced since the loss.
+// endGrace ends the grace, if there is one: services that no stream has announced since the loss
+// become stale.
 func (c *Catalog) endGrace() {
 	if c.grace == 0 {
 		return

@@ -7,8 +7,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// serviceIDs are the IDs of the services whose ID differs from their name. Where two services
-// came with one ID, the last one has it.
+// serviceIDs keeps the IDs of those services whose ID differs from their name, in both directions,
+// because a deletion may carry only the ID. Where two services came with one ID, the last one has
+// the ID. There is at most one ID for each record of the catalog, which counts the octets of the ID
+// in its size.
 type serviceIDs struct {
 	names map[string]string // by ID
 	of    map[string]string // by name
@@ -26,8 +28,8 @@ func (i *serviceIDs) forgetName(name string) {
 	}
 }
 
-// storeID stores the ID under which the owner sent a service. An empty one means
-// that the ID is the name, as in a DELETE that carries only the name.
+// storeID stores the ID under which the owner sent a service. An empty ID means that the ID is the
+// name, as in a DELETE that carries only the name.
 func (i *serviceIDs) storeID(name, id string) {
 	if i.of[name] == id && id != "" {
 		return
@@ -40,17 +42,17 @@ func (i *serviceIDs) storeID(name, id string) {
 	}
 }
 
-// releaseID takes the ID, or the name where that is the ID, from the service that has it, as
-// another one has come with it.
+// releaseID takes the ID away from the service that has it, because the service of that name has
+// come with the same ID. Where the ID is empty, the name is the ID.
 func (i *serviceIDs) releaseID(name, id string) {
 	if other, ok := i.names[cmp.Or(id, name)]; ok {
 		i.forgetName(other)
 	}
 }
 
-// deletedName returns the name of the service that a deletion is about: of the one that came with its
-// ID, and else of the one that has the ID as its name. An ID that no service has is no mistake,
-// as deletions may be repeated, and what is not imported may be deleted as well.
+// deletedName returns the name of the service that a deletion is about: the service that came with
+// the ID of the deletion, or else the service that has the ID as its name. An ID that no service
+// has is no mistake, because owners may repeat deletions, and delete what is not imported.
 func (i *serviceIDs) deletedName(ev federation.Event) string {
 	if ev.ID == "" {
 		return ev.Name

@@ -6,21 +6,23 @@ import (
 	"slices"
 )
 
-// smallestSize is the smallest of some numbers of octets, all above 0; 0: there is none.
+// smallestSize is the smallest of some numbers of octets, all above 0. Its zero value says that
+// there is none.
 type smallestSize int64
 
+// lowerTo notes one more number of octets.
 func (l *smallestSize) lowerTo(octets int64) {
 	if *l == 0 || octets < int64(*l) {
 		*l = smallestSize(octets)
 	}
 }
 
-// exceededRule returns the rule that would be broken if the current stream announced next
-// in place of the record r, which is zero for a name that is not in the catalog, or "".
+// exceededRule returns the rule that would be broken if the current stream announced next in place
+// of the record r, or "". The record r is zero for a name that is not in the catalog.
 //
-// Records of earlier streams do not count, as they are about to be swept: otherwise an
-// owner that comes back with new names would be refused half of them. They are bounded
-// all the same, for an owner that never completes a catalog.
+// Records of earlier streams do not count, because they are about to be swept: otherwise an owner
+// that comes back with new names would have half of them refused. For an owner that never completes
+// a catalog they are bounded all the same, by twice the limit.
 func (c *Catalog) exceededRule(r, next nameRecord) string {
 	if rule := c.fqdns.exceededRule(r.service, next.service); rule != "" {
 		return rule
@@ -36,11 +38,11 @@ func (c *Catalog) exceededRule(r, next nameRecord) string {
 	return fmt.Sprintf("it counts %d octets, with which this owner has more than the %d that max_catalog allows", next.octets, limit)
 }
 
-// isLowerLimit reports whether a limit is lower than another one. 0 is no limit.
+// isLowerLimit reports whether limit is lower than other. A limit of 0 is no limit.
 func isLowerLimit(limit, other int64) bool { return limit > 0 && (other == 0 || limit < other) }
 
-// keepPublished marks the published version of a service as announced when a later version is
-// beyond the limit: the owner still offers the service.
+// keepPublished marks the published version of a service as announced, where the version that the
+// stream announced is beyond the limit, because the owner still offers the service.
 func (c *Catalog) keepPublished(name string, r nameRecord) {
 	if r == (nameRecord{}) || c.exceededRule(r, nameRecord{octets: r.octets}) != "" {
 		return
@@ -49,16 +51,16 @@ func (c *Catalog) keepPublished(name string, r nameRecord) {
 	c.setRecord(name, r)
 }
 
-// HasFreedRoom reports whether a service that the open stream announced was refused for the
-// limit, and would be within it now. A new stream brings it.
+// HasFreedRoom reports whether the open stream announced a service that was refused for a limit and
+// would be within the limit now. A new stream brings that service.
 func (c *Catalog) HasFreedRoom() bool {
 	limit, more := c.rules.MaxCatalog, int64(c.limited)
 	return c.stream.synced && (c.fqdns.freed || more > 0 && (limit == 0 || c.count.current+more <= limit && c.count.octets+more <= 2*limit))
 }
 
-// trimToLimit removes records until the catalog is within its limit: names without a service
-// first, then stale services, and last by name from the end on. The order in which the
-// services came makes no difference.
+// trimToLimit removes records until the catalog is within its limit: first names without a service,
+// then stale services, and then the others from the last name on. The order in which services came
+// makes no difference.
 func (c *Catalog) trimToLimit() {
 	limit := c.rules.MaxCatalog
 	if limit == 0 || c.count.octets <= limit {

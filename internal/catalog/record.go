@@ -8,8 +8,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// nameRecord is one name of the owner. With a million services every word counts: a
-// resync marks the records in place, and what few records have is in maps of the
+// nameRecord is what the catalog knows of one name of the owner. With a million services every word
+// counts: a new stream marks the records in place, and what only few records have is in maps of the
 // catalog.
 type nameRecord struct {
 	service    packed.Service // the last good version, which is published; zero when there is none
@@ -31,14 +31,14 @@ func (c *Catalog) newNameRecord(id string, p packed.Service, s *federation.Servi
 	}
 }
 
-// nameOnly returns a record without a service.
+// nameOnly returns a record without a service, for a name whose version was not admitted.
 func nameOnly(name, id string) nameRecord {
 	return nameRecord{octets: uint32(sizeOfName(name) + sizeOfID(name, id))} //nolint:gosec // a short string
 }
 
-// upsertService takes the service s, packed as p, as the current stream announces it. It was
-// judged already: it is imported, and invalid says why it is not admitted, or is nil. Now is
-// in seconds, as in record.
+// upsertService stores the service s, packed as p, as announced by the current stream, and returns
+// why the service is refused, or nil. The caller has judged that the service is imported, and
+// invalid says why it is not admitted, or is nil. Now is in seconds, as in a nameRecord.
 func (c *Catalog) upsertService(id string, p packed.Service, s *federation.Service, invalid *federation.InvalidError, now uint32) error {
 	name := p.Name()
 	r, _ := c.records.get(name)
@@ -75,17 +75,17 @@ func (c *Catalog) upsertService(id string, p packed.Service, s *federation.Servi
 	return nil
 }
 
-// removeRecord removes the record of name.
+// removeRecord removes the record of name, whose service goes for that cause.
 func (c *Catalog) removeRecord(name string, cause RemovalCause) {
 	c.replaceRecord(name, nameRecord{}, cause)
 }
 
-// setRecord replaces the record of name by one that still has a service if there was one.
+// setRecord replaces the record of name by one that has a service if the previous record had one.
 func (c *Catalog) setRecord(name string, next nameRecord) { c.replaceRecord(name, next, 0) }
 
-// replaceRecord replaces the record of name, or removes it when next has neither a service nor
-// a version that was not admitted. Where the service goes, it is for that cause. It is the
-// only place where records and changes are written.
+// replaceRecord replaces the record of name, or removes it when next has neither a service nor a
+// version that was not admitted. Where the service goes, it goes for that cause. Records, their
+// counts and the list of changes are written here and nowhere else, so that they agree.
 func (c *Catalog) replaceRecord(name string, next nameRecord, cause RemovalCause) {
 	prev, _ := c.records.get(name)
 	c.fqdns.replaceService(prev.service, next.service)

@@ -8,13 +8,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// BeginRestore prepares a new catalog for the services that were kept through a
-// restart, and reports whether it did. It does not when their retention is over, or
-// the catalog is known, or after the first stream was opened. What an earlier restoration
-// left, of which some services were missing, goes. The services are stale from lastUp on, the time
-// when a stream was last up. A lastUp after now counts as now, as the clock of the
-// machine may have been set back. There will be about so many services. Until
-// EndRestore, the catalog is not known: a name that is not there may still come.
+// BeginRestore prepares a new catalog for about so many services that were kept through a restart,
+// and reports whether it did. It returns false when the retention of the services is over, when the
+// catalog is known, or after the first stream was opened. What an earlier, incomplete restoration
+// left is removed.
+//
+// The services are stale from lastUp on, the time when a stream was last up. A lastUp after now
+// counts as now, because the clock of the machine may have been set back. Until EndRestore, the
+// catalog is not known, because a name that is not in the catalog may still come.
 func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	if lastUp.After(now) {
 		lastUp = now
@@ -33,17 +34,17 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	return true
 }
 
-// RestoreOmitted says that the restored services are all of those that rules with these Admits have admitted,
-// and that the owner has had others; none: it has had no others. It reports whether the rules in force may
-// admit some of these.
+// RestoreOmitted records that rules with these Admits admitted all of the restored services, and
+// that the owner has had others that these rules did not admit. Without words, the owner has had no
+// others. RestoreOmitted reports whether the rules in force may admit some of those others.
 func (c *Catalog) RestoreOmitted(admits string) bool {
 	c.covers, c.omitted = cmp.Or(admits, c.rules.Admits), admits != ""
 	return c.covers != c.rules.Admits
 }
 
-// RestoreMore adds some of the services that are restored, but for those that are not
-// imported or not admitted, and those that are beyond the limits of Config. It does
-// nothing when no restoration is under way, or their retention has ended meanwhile.
+// RestoreMore adds some of the services that are restored. It leaves out services that are not
+// imported, not admitted or beyond a limit of Rules. It does nothing when no restoration is under
+// way, or when the retention has ended meanwhile.
 func (c *Catalog) RestoreMore(services []packed.Service) {
 	if !c.restoring || c.retention.over {
 		return
@@ -59,22 +60,22 @@ func (c *Catalog) RestoreMore(services []packed.Service) {
 	}
 }
 
-// EndRestore ends a restoration, if one is under way. With complete, all services are
-// there: the catalog is known. Otherwise those that are there stay, as stale as the others,
-// and the catalog is not known before a stream has completed it: a name that is not there
-// may be one that was lost.
+// EndRestore ends a restoration, if one is under way. With complete, all services were restored,
+// and the catalog is known. Otherwise the services that were restored stay, as stale as the others,
+// and the catalog is not known before a stream has completed it, because a name that is not in the
+// catalog may be one that was lost.
 func (c *Catalog) EndRestore(complete bool) {
 	c.known = c.known || c.restoring && complete
 	c.restoring = false
 }
 
-// Snapshot returns what is restored later: the services that are worth keeping through a
-// restart, and the time when a stream that vouches for them was last up. It
-// returns false as long as no catalog was ever complete: a part of one, restored, would
-// deny that the rest exists.
+// Snapshot returns what can be restored later: the services that are worth keeping through a
+// restart, and the time when a stream that vouches for them was last up. It returns false as long
+// as no catalog was ever complete, because a part of a catalog, once restored, would deny that the
+// rest exists.
 //
-// Services that the guard holds are left out. Their retention is shorter than that of
-// the others, and there is only one time for all.
+// Services that the guard holds are left out: their retention is shorter than that of the others,
+// and there is only one time for all.
 func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, lastUp time.Time, ok bool) {
 	clocks := c.clocksAfterLoss(now)
 	n := len(clocks)

@@ -2,9 +2,10 @@ package catalog
 
 import "github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 
-// ResumableServices returns the services that the owner need not send again on a new stream (see package
-// resume), in no order. They need not be a whole catalog: a digest tells what is in a bucket,
-// and so what is missing comes. While services are restored there are none, as more will come.
+// ResumableServices returns, in no order, the services that the owner need not send again on a new
+// stream (see package resume). They need not be a whole catalog: the owner compares digests of
+// buckets, and so sends what is missing. While services are restored ResumableServices returns
+// none, because more will come.
 func (c *Catalog) ResumableServices() []packed.Service {
 	if c.restoring {
 		return nil
@@ -18,13 +19,14 @@ func (c *Catalog) ResumableServices() []packed.Service {
 	return services
 }
 
-// EditCount returns how often what ResumableServices returns has changed. A stream may only go on with
-// what was there when it was asked for, and is there still.
+// EditCount returns how often the result of ResumableServices has changed. The caller compares two
+// counts, because a stream may only go on with services that are still the same as when their
+// digests were made.
 func (c *Catalog) EditCount() uint64 { return c.edits }
 
-// AdoptServices takes services that ResumableServices has returned as announced by the open stream, which goes
-// on with them: the owner still has these versions, so they are not stale any more. A service
-// that is beyond a limit is not taken, as if it had been sent.
+// AdoptServices marks services that ResumableServices has returned as announced by the open stream,
+// which goes on with them: the owner still has these versions, so they are not stale any more. A
+// service that is beyond a limit is left as it is, as if the owner had sent it.
 func (c *Catalog) AdoptServices(services []packed.Service) {
 	if !c.stream.open {
 		return

@@ -6,7 +6,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// What counts beside the octets of the strings. Each constant is half of what the
+// What a service counts beside the octets of its strings. Each constant is half of what the
 // thing takes in memory at most, in the catalog and in one zone that publishes it:
 // Go's structures with their place in maps and size classes, and what package zone
 // derives from them. TestMemory measures it.
@@ -22,7 +22,7 @@ import (
 //	perString    a string in a list, and what its size class adds
 //	perName      a name without a service, as it was not admitted; or an ID
 //
-// A name that owners share is in the zone a second time, as what they are together. That has the
+// A name that owners share is in the zone a second time, as a union of their services, which has the
 // service, its endpoints and its instances once more.
 const (
 	perService  = 480
@@ -38,14 +38,14 @@ const (
 	perSharedInstance = 60
 )
 
-// ownNodes is how many labels of an fqdn do not count: services share those of their
-// zone, and the first is part of perService.
+// ownNodes is how many labels of an fqdn do not count, because services share the labels of their
+// zone and the first label is part of perService.
 const ownNodes = 3
 
-// Size returns what a service counts for Rules.MaxCatalog, in octets: those of its
-// strings as they came, and a constant for each thing that is made of them. It counts more where
-// owners share the name of the service. What a catalog and one zone take in memory is at most twice
-// that.
+// Size returns what a service counts for Rules.MaxCatalog, in octets: those of its strings as they
+// came, and a constant for each thing that is made of them. With shared, owners share the name of
+// the service, which then counts more. The catalog and one zone together take at most twice that in
+// memory.
 func Size(s *federation.Service, shared bool) int64 {
 	n := perService + len(s.Name) + len(s.FQDN.String()) + perNode*max(strings.Count(s.FQDN.String(), ".")-ownNodes, 0)
 	n += sizeOfText(s.Description) + sizeOfTexts(s.Tags) + sizeOfTexts(s.SANs) + sizeOfPairs(s.Labels)

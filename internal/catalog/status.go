@@ -2,8 +2,8 @@ package catalog
 
 import "time"
 
-// State is where an owner stands. Whether it is parked is known to its subscription
-// only.
+// State says how far the catalog of an owner is. A catalog does not know whether its owner is
+// parked: the subscription does.
 type State uint8
 
 // The states of an owner.
@@ -66,7 +66,7 @@ type Summary struct {
 	Octets int64 // size of the catalog, as Size counts
 
 	// Omits reports whether the owner has offered services that are not in the catalog, because the
-	// rules do not admit them. Covers are the words of Rules.Admits by which none is missing that they admit.
+	// rules do not admit them. Covers are those words of Rules.Admits for which nothing is missing.
 	Omits  bool
 	Covers string
 }
@@ -109,11 +109,12 @@ func (c *Catalog) Summary() Summary {
 	return s
 }
 
-// omitsServices is Summary.Omits.
+// omitsServices returns what Summary.Omits reports.
 func (c *Catalog) omitsServices() bool {
 	return c.omitted || c.count.notAdmitted[nameNotAdmitted] > 0 || c.leftOut.shownCount() > 0
 }
 
+// currentState returns the state, which follows from the stream, the grace and the retention.
 func (c *Catalog) currentState() State {
 	switch {
 	case c.stream.synced, c.grace > 0:

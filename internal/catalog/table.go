@@ -6,9 +6,12 @@ import (
 	"slices"
 )
 
-// recordTable has the records of a catalog by name. With a million services every word counts: a record
-// with a service is found by the name that is in the service, so that there is no key. Such records
-// are a list, and the index has their places by the hash of the name, with open addressing.
+// recordTable keeps the records of a catalog by name. With a million services every word counts: a
+// record with a service is found by the name that is in the service, so that no key is stored.
+// These records are a list, and the index has their places by the hash of the name, with open
+// addressing. Records without a service are in a map. The table grows with the catalog and has no
+// limit of its own: Catalog.exceededRule is asked before. It shrinks only when the list is empty,
+// because a resync would let it grow again.
 type recordTable struct {
 	list  []nameRecord
 	index []indexSlot              // a power of two, at most three quarters of them taken; nil without a list
@@ -17,10 +20,10 @@ type recordTable struct {
 	names map[string]nameRecord // those without a service
 }
 
-// indexSlot is where a record is in the list. The zero place is free.
+// indexSlot is the place of one record in the list. A zero place is a free slot.
 type indexSlot struct {
-	hash uint32 // of the name: another name is passed over, mostly, and the index grows, without a look at the record
-	next uint32 // place in the list, and 1
+	hash uint32 // of the name: most other names are passed over, and the index grows, without a look at the record
+	next uint32 // place in the list, plus 1
 }
 
 func newRecordTable() recordTable {
@@ -54,8 +57,8 @@ func (t *recordTable) reserve(records int) {
 
 func (t *recordTable) indexMask() uint32 { return uint32(len(t.index) - 1) } //nolint:gosec // far below 1<<32
 
-// findSlot returns where the index has the name with that hash, or the free place that it would get.
-// There is an index.
+// findSlot returns the slot of the name with that hash, or the free slot that the name would get.
+// The index is not nil.
 func (t *recordTable) findSlot(name string, hash uint32) (at uint32, ok bool) {
 	for at = hash & t.indexMask(); t.index[at].next > 0; at = (at + 1) & t.indexMask() {
 		if p := t.index[at]; p.hash == hash && t.list[p.next-1].service.Name() == name {
@@ -76,8 +79,8 @@ func (t *recordTable) get(name string) (nameRecord, bool) {
 	return r, ok
 }
 
-// setRecord puts a record in the place of that of the name, if there is one. The name of a record
-// without a service is kept.
+// setRecord stores the record of a name, in place of the previous one. The table keeps the name
+// only of a record without a service.
 func (t *recordTable) setRecord(name string, r nameRecord) {
 	if r.service.IsZero() {
 		t.deleteRecord(name)
@@ -95,7 +98,8 @@ func (t *recordTable) setRecord(name string, r nameRecord) {
 	t.list[t.index[at].next-1] = r
 }
 
-// deleteRecord removes the record of a name, if there is one. The last one of the list takes its place.
+// deleteRecord removes the record of a name, if there is one. The last record of the list takes its
+// place.
 func (t *recordTable) deleteRecord(name string) {
 	delete(t.names, name)
 	if len(t.list) == 0 {
@@ -122,8 +126,8 @@ func (t *recordTable) deleteRecord(name string) {
 	t.index[at] = indexSlot{}
 }
 
-// allRecords yields all names with their records, in no order. The one that is yielded may be removed or
-// set meanwhile.
+// allRecords returns all names with their records, in no order. The caller may remove or replace
+// the record that it has just got.
 func (t *recordTable) allRecords() iter.Seq2[string, nameRecord] {
 	return func(yield func(string, nameRecord) bool) {
 		for name, r := range t.names {
