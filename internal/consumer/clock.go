@@ -2,24 +2,25 @@ package consumer
 
 import "time"
 
-// Two clocks measure how long something takes. The wall clock goes on while the
-// machine is suspended, but can be set; the other one cannot be set, but stands
-// still during a suspension. A mirror always takes the greater of the two measures:
+// mirrorClock is the time of one mirror, made of two clocks of the machine. The wall clock goes on
+// while the machine is suspended, but can be set; the other clock cannot be set, but stands
+// still during a suspension. A mirror always takes the greater of the two measures, so that no record
+// outlives its retention. Mirror.mu guards a mirrorClock, and atLeast and readClocks change it.
 //
 //   - Retention is counted in the mirror's own time, which is the wall clock while
-//     that is well. It never goes back, and never runs slower than the other
+//     that is right. The mirror's time never goes back, and never runs slower than the other
 //     clock: when the wall clock is set back, the mirror's time stays ahead of it by
 //     as much, and when the wall clock is set forward again, it catches up.
-//   - A catalog that is restored was up at LastUp and written at Saved. Where the
-//     wall clock says that this is yet to come, it is behind, and the mirror's time
-//     goes on from there. What is saved is in the mirror's time, so it is never
-//     earlier than what was restored, plus the time that has passed since.
-//   - A wall clock that is set forward cannot be told from a suspension. It ages
-//     the services of a lost owner by as much, which errs on the safe side. A file
+//   - A catalog that is restored was up at LastUp and written at Saved. If these times are
+//     after the wall clock, the wall clock is behind, and the mirror's time goes on from
+//     them. The mirror saves its own time, which is never earlier than the restored one
+//     plus the time that has passed since.
+//   - A wall clock that is set forward cannot be told from a suspension. The services of
+//     a lost owner age by as much, which errs on the safe side. A file
 //     from a machine whose clock was ahead is believed: its catalog ages only while
 //     the process runs, until the clock comes to that time.
 //
-// Silence is different: it counts only while the mirror listens, see currentTime.
+// Silence is different, because it counts only while the mirror listens: see currentTime.
 type mirrorClock struct {
 	read    func() (wall time.Time, elapsed time.Duration)
 	wallAt  time.Time     // of the last reading
@@ -47,8 +48,8 @@ const (
 	maxSleep = time.Second
 )
 
-// readClocks reads the clocks. It returns the mirror's time, and how much of it has passed
-// since the last reading.
+// readClocks reads the clocks, and returns the mirror's time, and how much of it has passed since
+// the last reading.
 func (c *mirrorClock) readClocks() (now time.Time, passed time.Duration) {
 	wall, elapsed := c.read()
 	if !c.wallAt.IsZero() {
@@ -63,7 +64,7 @@ func (c *mirrorClock) readClocks() (now time.Time, passed time.Duration) {
 	return wall.Add(c.ahead), passed
 }
 
-// wallTime returns the wall clock at the mirror's time t. The zero time is no time.
+// wallTime returns what the wall clock shows at the mirror's time t. A zero t stays zero.
 func (c *mirrorClock) wallTime(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -71,7 +72,7 @@ func (c *mirrorClock) wallTime(t time.Time) time.Time {
 	return t.Add(-c.ahead)
 }
 
-// atLeast makes the mirror's time go on from t, if it is behind.
+// atLeast moves the mirror's time to t, if it is behind.
 func (c *mirrorClock) atLeast(t time.Time) {
 	c.ahead = max(c.ahead, t.Sub(c.wallAt))
 }
@@ -84,12 +85,12 @@ const (
 	minLapse   = 250 * time.Millisecond
 )
 
-// maxLapse is the longest time between two readings of the clock for which it counts
-// as silence that nothing came.
+// maxLapse returns the longest time between two readings of the clock in which the owner counts as
+// silent.
 func maxLapse(settle time.Duration) time.Duration { return max(settle/lapseShare, minLapse) }
 
-// currentTime returns the mirror's time. It voids the silence of the owner when the clock
-// was not read for too long. m.mu is held.
+// currentTime returns the mirror's time. When the clock was not read for too long, currentTime
+// restarts the silence of the owner. The caller holds m.mu.
 func (m *Mirror) currentTime() time.Time {
 	now, passed := m.clock.readClocks()
 	if settle, ok := m.catalog.SilenceNeeded(); ok && passed > maxLapse(settle) {

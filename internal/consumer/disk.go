@@ -9,9 +9,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/snapshot"
 )
 
-// Store keeps snapshots of catalogs. Its methods are those of package snapshot,
-// and may be called by several goroutines for different paths. Any of them may
-// take as long as a disk pleases.
+// Store keeps snapshots of catalogs. Its methods are those of package snapshot, and several
+// goroutines may call them for different paths. Any of them may block for as long as the disk does.
 type Store interface {
 	// Check reports why no snapshot can be kept at path, and returns the path of
 	// the file that path leads to.
@@ -24,7 +23,7 @@ type Store interface {
 	SetAside(path string) (name string, err error)
 }
 
-// Files is the Store of the machine: package snapshot.
+// Files returns the Store of the machine, which is package snapshot.
 func Files() Store { return fileStore{} }
 
 type fileStore struct{}
@@ -38,9 +37,9 @@ func (fileStore) Load(path string, o snapshot.ReadOptions) (*snapshot.Snapshot, 
 func (fileStore) Save(path string, s *snapshot.Snapshot) error { return snapshot.Save(path, s) }
 func (fileStore) SetAside(path string) (string, error)         { return snapshot.SetAside(path) }
 
-// FileLock is what the one mirror holds that keeps its catalog in a file. Another one that is to
-// keep its own there, as in a reload, waits until that one has ended. The zero value is held by
-// nobody.
+// FileLock lets one mirror at a time keep its catalog in a file. In a reload, the mirror of the new
+// configuration waits until that of the old one has ended. A snapshotKeeper takes and releases the
+// lock, which other processes do not see. The zero value is held by nobody.
 type FileLock struct {
 	once sync.Once
 	held chan struct{} // there is a value in it while a mirror holds it
@@ -57,8 +56,8 @@ func (l *FileLock) tryAcquire() bool {
 	}
 }
 
-// acquire waits for the lock until ctx ends, and reports whether it has it: also where ctx has ended
-// already, if nobody holds it.
+// acquire waits for the lock until ctx ends, and reports whether the caller holds it now. If nobody
+// holds the lock, acquire takes it even where ctx has ended already.
 func (l *FileLock) acquire(ctx context.Context) bool {
 	if l.tryAcquire() {
 		return true
@@ -73,16 +72,16 @@ func (l *FileLock) acquire(ctx context.Context) bool {
 
 func (l *FileLock) release() { <-l.held }
 
-// How long a disk is waited for. One that takes longer hangs; nothing can end a
-// call to it, so it is left to itself.
+// How long a mirror waits for a disk. A disk that takes longer hangs. Nothing can end a
+// call to it, so its goroutine is left behind.
 const (
 	checkPatience = 10 * time.Second // for the answer whether a catalog can be kept
 	loadPatience  = 10 * time.Second // for some progress with a catalog that is restored
 	savePatience  = 5 * time.Second  // for the last save
 )
 
-// CheckFile reports why no catalog can be kept at path, and returns the path of the
-// file that path leads to. It waits ten seconds for a disk that hangs.
+// CheckFile returns the path of the file that path leads to, or why no catalog can be kept there.
+// It waits ten seconds for a disk that hangs.
 func CheckFile(ctx context.Context, store Store, path string) (file string, err error) {
 	type checked struct {
 		file string
@@ -98,10 +97,10 @@ func CheckFile(ctx context.Context, store Store, path string) (file string, err 
 	return result.file, result.err
 }
 
-// callWithin returns what f returns, which asks a disk. It returns false when that
-// takes longer than the limit, which begins anew with every progress, or when ctx
-// ends. Then f goes on in its goroutine until the disk answers, and what it returns
-// is lost. A function that comes as progress is called.
+// callWithin returns the result of f, which asks a disk. It returns false when ctx ends, or when f
+// takes longer than the limit, which begins anew with every progress. Then f goes on in its
+// goroutine until the disk answers, and its result is lost. callWithin calls each function that it
+// gets from progress.
 func callWithin[T any](ctx context.Context, limit time.Duration, progress <-chan func(), f func() T) (result T, ok bool) {
 	results := make(chan T, 1)
 	go func() { results <- f() }()
@@ -122,8 +121,7 @@ func callWithin[T any](ctx context.Context, limit time.Duration, progress <-chan
 	}
 }
 
-// awaitLastSave waits until the catalog has been saved for the last time, or for as long as
-// a disk is waited for.
+// awaitLastSave waits until the catalog has been saved for the last time, or for savePatience.
 func (k *snapshotKeeper) awaitLastSave() {
 	timer := time.NewTimer(savePatience)
 	defer timer.Stop()

@@ -99,11 +99,11 @@ type Changes struct {
 	Status Status
 }
 
-// Observer is told what happens, for metrics and logs. Its methods are called from
-// several goroutines, must return at once, and must not call the Mirror.
+// Observer gets reports of what happens, for metrics and logs. Its methods are called from several
+// goroutines, must return at once, and must not call the Mirror.
 type Observer interface {
-	// Responded counts a response of the owner that was accepted. The name is that of
-	// the service that it is about, or empty.
+	// Responded counts a response of the owner that was accepted. The name is that of its
+	// service, or empty.
 	Responded(op federation.Operation, name string)
 	// Refused reports a response that was answered with a NACK, and why.
 	Refused(reason *federation.InvalidError)
@@ -117,7 +117,7 @@ type Observer interface {
 	FileFailed()
 }
 
-// Status is a mirror at a glance.
+// Status is the state of a mirror at one moment.
 type Status struct {
 	catalog.Summary // times by the wall clock
 
@@ -126,30 +126,30 @@ type Status struct {
 	LastAttempt time.Time // to open a stream; zero before the first
 	NextAttempt time.Time // zero while there is a stream, and where nothing is tried before something changes; past while one is under way
 
-	// Path is through which owners the services come, as the open or last stream has
-	// said; empty where that is not known.
+	// Path names the owners through which the services come, as the open or last stream has said.
+	// It is empty where that is not known.
 	Path string // as wire.PathHeader has it
 
 	Since time.Time // of what StateName returns, by the wall clock
 
-	// Damage is why the catalog could not be restored from its file, until a catalog is complete;
-	// nil where it could. The text is safe to show.
+	// Damage is why the catalog could not be restored from its file, until a catalog is complete,
+	// or nil. The text is safe to show.
 	Damage error
 
 	// Restored is when the owner was last up by the file from which the catalog was restored, until
-	// a catalog is complete; zero where it was not: what it has withdrawn since is not known.
+	// a catalog is complete. What the owner has withdrawn since then is not known. It is zero where
+	// nothing was restored.
 	Restored time.Time
 
-	// Unsaved is why the catalog cannot be written to its file; nil where it can, or has none. The
-	// text is safe to show.
+	// Unsaved is why the catalog cannot be written to its file, or nil. The text is safe to show.
 	Unsaved error
 
 	Resumed bool   // the open or last stream has brought only what differed from what was held
-	Resumes uint64 // how many streams have, since the Mirror was made
+	Resumes uint64 // how many streams have done so since the Mirror was made
 }
 
-// Hops returns how many owners the services come through: 1 is the origin itself, and 0
-// stands for an owner that does not say it.
+// Hops returns how many owners the services come through: 1 stands for the origin itself, and 0 for
+// an owner that does not say how many there are.
 func (s *Status) Hops() int {
 	if s.Path == "" {
 		return 0
@@ -165,7 +165,13 @@ func (s *Status) StateName() string {
 	return s.State.String()
 }
 
-// Mirror is a copy of one owner's catalog. Its methods are safe for concurrent use.
+// Mirror is a copy of one owner's catalog. It keeps the catalog, the status of the owner and the
+// digests of what it could resume with; a snapshotKeeper keeps the same catalog in a file.
+//
+// Only the owner's stream, the clock, a restoration from the file, Configure and Resubscribe change
+// the catalog, all of them under one mutex. The bounds are those of catalog.Rules: a mirror has no
+// queue of its own, because an owner waits until Config.Publish has returned. The methods are safe
+// for concurrent use.
 type Mirror struct {
 	// Read-only after New.
 	config   Config
@@ -177,17 +183,17 @@ type Mirror struct {
 	mu          sync.Mutex
 	catalog     *catalog.Catalog
 	clock       mirrorClock
-	published   Status // the last one
-	own         Status // the next one, but for what the catalog and the clock say
-	outdated    bool   // it has changed since
+	published   Status // the last one that Config.Publish got
+	own         Status // the next one, without what the catalog and the clock say
+	outdated    bool   // own has changed since published
 	heldDigests heldDigests
 	renewed     time.Time        // when another stream was opened last because room was freed, in the mirror's time
-	next        *subscriptionRun // what Run turns to after the current one; nil: none
+	next        *subscriptionRun // what Run follows after the current one; nil: none
 	current     *subscriptionRun // what Run follows; nil while it does not run
 	wakesAt     time.Time        // when keepTime wakes up, in the mirror's time; zero while it is awake
 
 	// Owned by Run.
-	began      time.Time       // the work on the updates that are not answered yet
+	began      time.Time       // when the work on the updates began that are not answered yet
 	visible    time.Time       // when they were published
 	lastKeeper *snapshotKeeper // nil before there was one
 
@@ -202,8 +208,8 @@ type Mirror struct {
 	nextAttempt atomic.Int64 // the same; 0 where there is none
 }
 
-// New checks the configuration and returns a Mirror without services. Its errors
-// name the field. It neither connects nor reads the file: Run does.
+// New returns a Mirror without services, or an error that names a field of the configuration. New
+// neither connects nor reads the file: Run does.
 func New(config Config) (*Mirror, error) {
 	if config.Publish == nil {
 		return nil, errors.New("no function to publish changes")
@@ -242,9 +248,9 @@ func New(config Config) (*Mirror, error) {
 	return m, nil
 }
 
-// Run keeps the catalog current until ctx ends. It returns nil then: after the
-// stream has been closed, a second later at most, and the catalog saved, for which
-// a disk that hangs is waited for five more seconds. Run must be called only once.
+// Run keeps the catalog current until ctx ends, and then returns nil. Before that, it closes the
+// stream, which takes a second at most, and saves the catalog, for which it waits five more seconds
+// for a disk that hangs. Run must be called only once.
 func (m *Mirror) Run(ctx context.Context) error {
 	var timekeeper sync.WaitGroup
 	timekeeper.Go(func() { m.keepTime(ctx) })
@@ -273,9 +279,9 @@ func (m *Mirror) Status() Status {
 	return s
 }
 
-// Configure replaces the rules, with all consequences for the services that the
-// mirror holds: see [catalog.Catalog.SetRules]. What was refused before and would
-// be accepted now comes with the next stream, which only a limit that was raised brings at once.
+// Configure replaces the rules, with all consequences for the services that the mirror holds: see
+// [catalog.Catalog.SetRules]. A service that was refused before and would be accepted now comes
+// with the next stream. Where a limit was raised, the mirror opens that stream at once.
 func (m *Mirror) Configure(rules catalog.Rules) {
 	m.changeAndPublish(func(now time.Time) {
 		m.catalog.SetRules(rules, now)
@@ -284,8 +290,8 @@ func (m *Mirror) Configure(rules catalog.Rules) {
 	m.announceStatus()
 }
 
-// Retry tries at once to open a stream where there is none, also if the owner is parked. It
-// waits for nothing, and what it does is told by Status.
+// Retry tries at once to open a stream where there is none, even if the owner is parked. It returns
+// at once, and Status shows the result.
 func (m *Mirror) Retry() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -294,9 +300,9 @@ func (m *Mirror) Retry() {
 	}
 }
 
-// View calls f with all services, each with when it was announced, and the status that
-// belongs to them. Nothing is published meanwhile, so f may let Config.Publish continue
-// from exactly there. It must neither keep the sequence nor call the Mirror.
+// View calls f with all services, each with its last announcement, and with the status that belongs
+// to them. Nothing is published meanwhile, so that the next call of Config.Publish continues from
+// exactly there. F must neither keep the sequence nor call the Mirror.
 func (m *Mirror) View(f func(services iter.Seq2[packed.Service, catalog.LastAnnouncement], s catalog.Summary)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -313,7 +319,7 @@ func (m *Mirror) changeAndPublish(f func(now time.Time)) {
 	m.rescheduleWake(now)
 }
 
-// catalogStatus returns the status of the catalog by the wall clock.
+// catalogStatus returns the state of the catalog, with times by the wall clock.
 func (m *Mirror) catalogStatus() catalog.Summary {
 	s := m.catalog.Summary()
 	for _, t := range []*time.Time{&s.Expires, &s.Soonest, &s.Lost, &s.LastSync} {
@@ -322,7 +328,8 @@ func (m *Mirror) catalogStatus() catalog.Summary {
 	return s
 }
 
-// publishChanges makes visible what has changed, if anything has. m.mu is held.
+// publishChanges calls Config.Publish with what has changed, if anything has. The caller holds
+// m.mu.
 func (m *Mirror) publishChanges() {
 	services, summary := m.catalog.TakeChanges(), m.catalogStatus()
 	if summary.Known {
@@ -348,7 +355,7 @@ func (m *Mirror) publishChanges() {
 	m.config.Publish(Changes{services, next})
 }
 
-// keepTime does what is due by the clock until ctx ends.
+// keepTime does what is due by the clock, until ctx ends.
 func (m *Mirror) keepTime(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -368,8 +375,8 @@ func (m *Mirror) keepTime(ctx context.Context) {
 // idle is how long keepTime sleeps when nothing is due.
 const idle = time.Hour
 
-// rescheduleWake wakes keepTime up when something is due earlier than it would wake up
-// by itself. m.mu is held.
+// rescheduleWake wakes keepTime if something is due earlier than keepTime would wake up by itself.
+// The caller holds m.mu.
 func (m *Mirror) rescheduleWake(now time.Time) {
 	if m.wakesAt.IsZero() || !now.Add(m.untilDue(now)).Before(m.wakesAt) {
 		return
@@ -381,7 +388,7 @@ func (m *Mirror) rescheduleWake(now time.Time) {
 	}
 }
 
-// untilDue returns how long nothing is due. m.mu is held.
+// untilDue returns for how long nothing is due. The caller holds m.mu.
 func (m *Mirror) untilDue(now time.Time) time.Duration {
 	wait := idle
 	if at, ok := m.catalog.NextDeadline(); ok {
@@ -396,7 +403,7 @@ func (m *Mirror) untilDue(now time.Time) time.Duration {
 	return max(wait, 0)
 }
 
-// advanceTime does what is due now, and returns how long nothing else will be.
+// advanceTime does what is due now, and returns for how long nothing else will be.
 func (m *Mirror) advanceTime() (wait time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -416,8 +423,8 @@ func (m *Mirror) advanceTime() (wait time.Duration) {
 	return wait
 }
 
-// announceStatus makes known what was published: the status, and in the log those changes
-// of the state that the consumer, which logs its own, cannot know.
+// announceStatus makes the published status visible to Status, and logs those changes of the state
+// that the stream.Consumer does not log itself.
 func (m *Mirror) announceStatus() {
 	m.announcing.Lock()
 	defer m.announcing.Unlock()
@@ -453,7 +460,7 @@ func (m *Mirror) announceStatus() {
 	}
 }
 
-// loggedState is what the log has of the state.
+// loggedState is the state that was logged last.
 type loggedState struct {
 	state catalog.State
 	held  bool // the guard holds services

@@ -31,8 +31,14 @@ const (
 	progressInterval = 5 * time.Second
 )
 
-// snapshotKeeper keeps the catalog in a file. No lock is held while it waits for the disk,
-// and whoever waits for it does so for a bounded time.
+// snapshotKeeper keeps the catalog of a mirror in a file: it restores the catalog before the first
+// stream, and writes it after changes and from time to time. Its one goroutine writes, and only
+// while it holds the lock of the file. Others wake it by requestSave, and give it the last snapshot
+// through last.
+//
+// Changes are not queued: each save is the whole catalog as it is then, at most every saveInterval.
+// No lock of the mirror is held while the keeper waits for the disk, and whoever waits for the
+// keeper does so for a bounded time, because a disk may hang for ever.
 type snapshotKeeper struct {
 	// Read-only after newSnapshotKeeper.
 	mirror *Mirror
@@ -45,16 +51,16 @@ type snapshotKeeper struct {
 	done   chan struct{}           // closed when saveChanges has returned
 
 	// Atomic.
-	abandoned atomic.Bool           // nobody waits any more for what comes of it
+	abandoned atomic.Bool           // nobody waits any more for the last save
 	unsaved   atomic.Pointer[error] // why the last save has failed; nil: it has not
-	waits     atomic.Int64          // since when the disk is waited for, in nanoseconds; 0 while it is not
+	waits     atomic.Int64          // since when the keeper waits for the disk, in nanoseconds; 0: it does not
 
 	// Owned by whoever runs restoreCatalog or saveChanges, one after the other.
-	failure string // the last one that was logged
+	failure string // the kind of failure that was logged last
 }
 
-// newSnapshotKeeper makes a keeper of a file, which is to be run. It is asked to save from when it is in
-// m.keeper.
+// newSnapshotKeeper returns a keeper of a file, which the caller runs. Requests to save reach the
+// keeper once m.keeper has it.
 func (m *Mirror) newSnapshotKeeper(file string, lock *FileLock) *snapshotKeeper {
 	k := &snapshotKeeper{
 		mirror: m, file: file, lock: lock, held: lock.tryAcquire(),
@@ -65,7 +71,7 @@ func (m *Mirror) newSnapshotKeeper(file string, lock *FileLock) *snapshotKeeper 
 	return k
 }
 
-// loadResult is what became of a file.
+// loadResult is the result of reading a file.
 type loadResult struct {
 	*snapshot.Snapshot
 
@@ -74,8 +80,8 @@ type loadResult struct {
 	asideErr error
 }
 
-// restoreCatalog restores the catalog, which need not be saved then. What is wrong with the file is
-// reported, and no reason not to start: the owner will send its catalog again.
+// restoreCatalog restores the catalog from the file, and reports a file that it cannot use. Such a
+// file is no reason not to start, because the owner will send its catalog again.
 func (k *snapshotKeeper) restoreCatalog(ctx context.Context) {
 	if k.mirror.Status().Known { // only the subscription is new, and the file may be an older one
 		k.wake <- struct{}{}
@@ -120,9 +126,10 @@ func (k *snapshotKeeper) restoreCatalog(ctx context.Context) {
 	k.logger.Info("catalog restored from its file", "services", r.services, "last_up", r.lastUp, "used", r.used, "age", wall.Sub(r.lastUp).Round(time.Second))
 }
 
-// readFile loads the file, and sets it aside when it is damaged or somebody else's: the next save
-// would write over it. Another mirror's, which may still go on, stays. Reading may go on when nobody
-// waits for it any more: as long as part reports true, which gets the services.
+// readFile returns what is in the file, and sets the file aside when it is damaged or of another
+// owner, because the next save would write over it. A file that another mirror still writes is left
+// alone. Part gets the services. Reading goes on as long as part reports true, even when nobody
+// waits any more.
 func (k *snapshotKeeper) readFile(steps chan<- func(), part func(*snapshot.Snapshot) bool) loadResult {
 	next := time.Now().Add(progressInterval)
 	store := k.mirror.config.Store
@@ -149,15 +156,16 @@ func (k *snapshotKeeper) readFile(steps chan<- func(), part func(*snapshot.Snaps
 	return l
 }
 
-// catalogRestoration fills the catalog part by part. Queries are answered from what is there
-// already, and a name that is not may still come.
+// catalogRestoration restores a catalog part by part, so that queries are answered from the
+// services that are there already. A name that is missing may still come, and so is not denied. One
+// goroutine uses it.
 type catalogRestoration struct {
 	mirror   *Mirror
 	begun    bool
-	used     bool // the catalog takes the services
+	used     bool // the catalog accepts the services
 	small    bool // others want the processor
-	partial  bool // what the rules admit now may be more than what they admitted then
-	services int  // so far
+	partial  bool // the rules may admit more now than when the file was written
+	services int  // that were restored so far
 	lastUp   time.Time
 }
 
@@ -191,7 +199,7 @@ func (r *catalogRestoration) addPart(s *snapshot.Snapshot) {
 	}
 }
 
-// endRestore completes the catalog, unless there was damage to what it is restored from.
+// endRestore ends the restoration. The catalog is known then, unless the file was damaged.
 func (r *catalogRestoration) endRestore(damage error) {
 	m := r.mirror
 	m.changeAndPublish(func(time.Time) {
@@ -202,7 +210,8 @@ func (r *catalogRestoration) endRestore(damage error) {
 	m.announceStatus()
 }
 
-// beginRestore prepares the catalog for what the file has. m.mu is held.
+// beginRestore prepares the catalog for the services of a file, and reports whether it did. The
+// caller holds m.mu.
 func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 	if status := m.catalog.Summary(); status.Known || status.Generation > 0 {
 		return false
@@ -213,8 +222,8 @@ func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 	return m.catalog.BeginRestore(s.Total, s.LastUp, m.currentTime())
 }
 
-// saveChanges saves the catalog after changes until ctx ends, and then once more what comes
-// by last: from when no other keeper writes the file.
+// saveChanges saves the catalog after changes until ctx ends, and then once more the snapshot from
+// last. It begins when no other keeper writes the file.
 func (k *snapshotKeeper) saveChanges(ctx context.Context) {
 	defer close(k.done)
 	k.waits.Store(time.Now().UnixNano())
@@ -248,14 +257,15 @@ func (k *snapshotKeeper) saveChanges(ctx context.Context) {
 	k.saveSnapshot(last) // nobody is told any more
 }
 
-// abandon leaves a keeper alone whose disk hangs.
+// abandon reports that the disk of the keeper hangs, and that nobody waits for the last save any
+// more.
 func (k *snapshotKeeper) abandon() {
 	k.abandoned.Store(true)
 	k.mirror.config.Observer.FileFailed()
 	k.logger.Error("catalog may not be saved: the disk hangs")
 }
 
-// refreshInterval is the time after which a catalog is saved that does not change.
+// refreshInterval returns the time after which a catalog is saved although it has not changed.
 func (m *Mirror) refreshInterval() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -266,7 +276,7 @@ func (m *Mirror) refreshInterval() time.Duration {
 	return min(max(retention/saveShare, saveInterval), maxSaveInterval)
 }
 
-// requestSave asks for the catalog to be saved, if it is kept in a file. It does not block.
+// requestSave wakes the keeper of the file, if there is one, and does not block.
 func (m *Mirror) requestSave() {
 	k := m.keeper.Load()
 	if k == nil {
@@ -286,7 +296,7 @@ func (m *Mirror) currentSnapshot() *snapshot.Snapshot {
 	return m.snapshotLocked(m.currentTime())
 }
 
-// snapshotLocked is currentSnapshot where m.mu is held.
+// snapshotLocked returns what currentSnapshot does. The caller holds m.mu.
 func (m *Mirror) snapshotLocked(now time.Time) *snapshot.Snapshot {
 	services, lastUp, ok := m.catalog.Snapshot(now)
 	if !ok {
@@ -299,7 +309,7 @@ func (m *Mirror) snapshotLocked(now time.Time) *snapshot.Snapshot {
 	return s
 }
 
-// saveSnapshot writes the catalog, if there is one.
+// saveSnapshot writes a snapshot to the file, unless it is nil.
 func (k *snapshotKeeper) saveSnapshot(s *snapshot.Snapshot) {
 	if s == nil {
 		return
@@ -319,8 +329,8 @@ func (k *snapshotKeeper) saveSnapshot(s *snapshot.Snapshot) {
 	}
 }
 
-// saveError returns why the catalog cannot be saved, or nil. The disk is waited for as long as it
-// pleases, but not in silence.
+// saveError returns why the catalog cannot be saved, or nil. A disk that does not answer for
+// retryInterval is such a reason, although the keeper goes on waiting for it.
 func (k *snapshotKeeper) saveError() error {
 	if since := k.waits.Load(); since > 0 && time.Since(time.Unix(0, since)) > retryInterval {
 		return fmt.Errorf("save %s: no answer from the disk within %v", k.file, retryInterval)
@@ -331,8 +341,8 @@ func (k *snapshotKeeper) saveError() error {
 	return nil
 }
 
-// reportFailure logs a failure when it is of another kind than the one before, and
-// counts it. The texts are never the same: they hold names of temporary files.
+// reportFailure counts a failure, and logs it when it is of another kind than the one before. The
+// texts are no measure for that, because they hold names of temporary files.
 func (k *snapshotKeeper) reportFailure(failure string, err error) {
 	if k.abandoned.Load() {
 		return

@@ -10,24 +10,24 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
 
-// adoptTogether is how many services are taken from an earlier stream together: as many
-// as there are in one batch of updates at most. The mirror is locked meanwhile.
+// adoptTogether is how many services of an earlier stream are adopted at a time: as many as one
+// batch of updates has at most. The mirror is locked meanwhile.
 const adoptTogether = 64
 
-// errChanged ends a stream that goes on with services of which some have gone since: by
-// the end of their retention, or by other rules.
+// errChanged ends a resumed stream when services that it resumed with are gone, because their
+// retention has ended or the rules have changed.
 var errChanged = errors.New("what is held has changed since the owner was told of it")
 
-// heldDigests are those of what the owner was told, or would be told, of what the catalog holds.
+// heldDigests are the digests that the owner was sent of the catalog, or would be sent.
 type heldDigests struct {
-	digests resume.Digests   // nil: nothing
-	told    []packed.Service // that are in them
-	edits   uint64           // of the catalog then
+	digests resume.Digests   // nil: of nothing
+	told    []packed.Service // the services in the digests
+	edits   uint64           // EditCount of the catalog then
 }
 
-// HeldDigests implements stream.Sink. Services that came by v1alpha1, which says less of them, come
-// again. The digests of a large catalog take a while, and are
-// kept for the next attempts: until the catalog changes, an attempt costs nothing.
+// HeldDigests implements stream.Sink. It leaves out services that came by v1alpha1, because that
+// version says less of them, and so they come again. The digests of a large catalog take a while,
+// and are kept for the next attempts: until the catalog changes, an attempt costs nothing.
 func (m mirrorSink) HeldDigests(ctx context.Context) resume.Digests {
 	m.mu.Lock()
 	edits := m.catalog.EditCount()
@@ -45,8 +45,8 @@ func (m mirrorSink) HeldDigests(ctx context.Context) resume.Digests {
 	return digests
 }
 
-// digestsOf returns the digests of what a catalog holds, or nil when that is nothing, or
-// ctx ends, and the services that are in them. It takes over the slice.
+// digestsOf returns the digests of services, and the services that are in them. The digests are nil
+// when there are no services, or when ctx ends. The caller must not use the slice afterwards.
 func digestsOf(ctx context.Context, services []packed.Service) (resume.Digests, []packed.Service) {
 	var sum resume.CatalogSum
 	var message []byte
@@ -86,7 +86,8 @@ func (m mirrorSink) AcceptHeader(ctx context.Context, a stream.Announcement) err
 	return m.adoptServices(ctx, held, a.Whole)
 }
 
-// adoptServices takes services as announced by the open stream, but for those that it sends whole.
+// adoptServices marks the services that the owner was told of as announced by the open stream,
+// except those in the buckets that the owner sends whole.
 func (m mirrorSink) adoptServices(ctx context.Context, held heldDigests, whole resume.BucketSelection) (err error) {
 	next := make([]packed.Service, 0, adoptTogether)
 	for i := 0; i < len(held.told) && err == nil; {

@@ -13,7 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// Subscription is how the owner is reached, and where its catalog is kept.
+// Subscription says how the owner is reached, and where its catalog is kept.
 type Subscription struct {
 	Addresses []string        // host:port of the owner's replicas, at least one; tried in turn
 	Identity  stream.Identity // mostly an mtls.Consumer
@@ -26,19 +26,20 @@ type Subscription struct {
 	// empty: none.
 	File string
 
-	// FileLock is that of File, which mirrors with one lock write one after the other. It may be
-	// nil where no other one has the file.
+	// FileLock is the lock of File: mirrors with the same lock write the file one after the other.
+	// It may be nil where no other mirror uses the file.
 	FileLock *FileLock
 }
 
-// subscriptionRun is one Subscription on its way through Run.
+// subscriptionRun is one Subscription that Run follows or will follow.
 type subscriptionRun struct {
 	consumer *stream.Consumer
 	file     string
 	lock     *FileLock          // of file
-	cancel   context.CancelFunc // ends it; nil until Run follows it
+	cancel   context.CancelFunc // ends the run; nil until Run follows it
 }
 
+// newSubscriptionRun returns a run of the subscription, or an error that names a field of it.
 func (m *Mirror) newSubscriptionRun(s Subscription) (*subscriptionRun, error) {
 	c, err := stream.New(stream.Config{
 		Addresses: s.Addresses,
@@ -54,9 +55,10 @@ func (m *Mirror) newSubscriptionRun(s Subscription) (*subscriptionRun, error) {
 	return &subscriptionRun{consumer: c, file: s.File, lock: cmp.Or(s.FileLock, &m.fileLock)}, nil
 }
 
-// Resubscribe replaces the subscription and, as Configure does, the rules. The stream, if there is one,
-// ends; what it brought is live for the grace. What was refused before and would be accepted now comes with
-// the next one. A parked owner is tried again. An error names the field, and changes nothing.
+// Resubscribe replaces the subscription and, as Configure does, the rules. The stream, if there is
+// one, ends, and the services that it brought are live for the grace. Services that were refused
+// before and would be accepted now come with the next stream. A parked owner is tried again. An
+// error names the field, and then nothing has changed.
 func (m *Mirror) Resubscribe(s Subscription, rules catalog.Rules) error {
 	next, err := m.newSubscriptionRun(s)
 	if err != nil {
@@ -73,8 +75,8 @@ func (m *Mirror) Resubscribe(s Subscription, rules catalog.Rules) error {
 	return nil
 }
 
-// takeNext returns the next subscription. There is one when Run begins, and whenever
-// one has ended although the context of Run has not.
+// takeNext returns the next subscription, and clears it. There is one when Run begins, and whenever
+// a subscription has ended although the context of Run has not.
 func (m *Mirror) takeNext() *subscriptionRun {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +85,7 @@ func (m *Mirror) takeNext() *subscriptionRun {
 	return s
 }
 
-// followSubscription keeps one subscription until ctx ends or another one takes its place.
+// followSubscription runs one subscription until ctx ends or another subscription replaces it.
 func (m *Mirror) followSubscription(ctx context.Context, s *subscriptionRun) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -119,13 +121,13 @@ func (m *Mirror) followSubscription(ctx context.Context, s *subscriptionRun) {
 	m.announceStatus()
 }
 
-// setFailure notes why there is no stream; nil: there is one, or none is wanted.
-// m.mu is held.
+// setFailure records why there is no stream. A nil err says that there is one, or that none is
+// wanted. The caller holds m.mu.
 func (m *Mirror) setFailure(err error, parked bool) {
 	m.own.Failure, m.own.Parked, m.outdated = err, parked, true
 }
 
-// mirrorSink applies what the owner says.
+// mirrorSink is the stream.Sink of a mirror: it applies what the owner sends.
 type mirrorSink struct{ *Mirror }
 
 // AttemptStarted implements stream.Sink.
@@ -160,7 +162,7 @@ func (m mirrorSink) ApplyUpdates(updates []stream.Update) {
 	m.visible = time.Now()
 }
 
-// checkPath returns why services that come by this path are not wanted.
+// checkPath returns why the mirror does not want services that come by this path, or nil.
 func (m *Mirror) checkPath(path wire.OwnerPath, malformed error) error {
 	if m.config.Accept == nil {
 		return nil
@@ -175,8 +177,8 @@ func (m *Mirror) checkPath(path wire.OwnerPath, malformed error) error {
 	return nil
 }
 
-// UpdatesAnswered implements stream.Sink. Only here is the Observer told of what was
-// published: keepTime may announce while the acknowledgements are still under way.
+// UpdatesAnswered implements stream.Sink. The Observer learns of published updates only here,
+// because keepTime may announce a status while the acknowledgements are still under way.
 func (m mirrorSink) UpdatesAnswered(updates []stream.Update) {
 	m.announceStatus()
 	for i := range updates {
