@@ -14,8 +14,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
 
-// wholeFor is for how long the whole catalog is asked for at an address where asking for
-// less did not work. An owner that is mended resumes after that, and one that is not
+// wholeFor is for how long a consumer asks for the whole catalog at an address where asking for a
+// part did not work. An owner that is repaired resumes streams after that time, and one that is not
 // costs one attempt in that time.
 const wholeFor = time.Hour
 
@@ -23,22 +23,22 @@ const wholeFor = time.Hour
 type streamHeader struct {
 	Announcement
 
-	header  bool  // there is one
-	accepts error // why what it says of a part of the catalog cannot be
+	header  bool  // the stream has a header
+	accepts error // why the header cannot be right about the part of the catalog that it promises; or nil
 }
 
-// resumeError ends a stream of which nobody knows which part of the catalog it brings.
+// resumeError ends a stream whose header does not say which part of the catalog the stream brings.
 type resumeError struct {
 	reason string
-	asked  bool // for a part
+	asked  bool // this side has asked for a part
 }
 
 func (e *resumeError) Error() string {
 	return fmt.Sprintf("the owner's header %s: %s", wire.ResumeHeader, e.reason)
 }
 
-// UnwantedError is the error of Sink.AcceptHeader for a stream that is not wanted: another
-// one is not opened soon.
+// UnwantedError is the error of Sink.AcceptHeader for a stream that this side does not want. No
+// other stream is opened soon.
 type UnwantedError struct{ Reason error }
 
 // Error returns the text of the reason.
@@ -79,7 +79,7 @@ func awaitHeader(stream ownerStream, asked resume.Digests) streamHeader {
 	return a
 }
 
-// digestsFor returns the digests to send to the owner at the address; nil to get its whole
+// digestsFor returns the digests to send to the owner at the address, or nil to ask for the whole
 // catalog.
 func (c *Consumer) digestsFor(ctx context.Context, address string) resume.Digests {
 	if until, ok := c.whole[address]; ok {
@@ -91,8 +91,8 @@ func (c *Consumer) digestsFor(ctx context.Context, address string) resume.Digest
 	return c.config.Sink.HeldDigests(ctx)
 }
 
-// passHeader passes on what the header says. Its error ends the stream before any of it was
-// applied.
+// passHeader passes the header of the stream to the Sink. An error ends the stream before any of
+// its updates is applied.
 func (c *Consumer) passHeader(ctx context.Context, with *conversation) error {
 	select {
 	case <-with.known:
@@ -112,9 +112,9 @@ func (c *Consumer) passHeader(ctx context.Context, with *conversation) error {
 	return nil
 }
 
-// checkHeader returns why the stream is of no use after its header, or nil if it may be of some.
-// Without a header it has ended. It may be the digests that are too much for the peer or
-// for what stands before it: a header of 11 kB at most.
+// checkHeader returns why the stream is of no use after its header, or nil if the stream may be of
+// use. A stream without a header has ended. The digests may have been too much for the owner or for
+// a proxy before it, because they are a header of up to 11 kB.
 func (c *Consumer) checkHeader(ctx context.Context, with *conversation) error {
 	err := with.announced.accepts
 	wrong := err != nil

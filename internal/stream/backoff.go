@@ -17,7 +17,7 @@ const (
 	// attempt can succeed, and where an attempt costs more than a refused connection.
 	maxSlowDelay = 5 * time.Minute
 
-	// maxQuickDelay bounds the delay where connections are refused at once, for as long
+	// maxQuickDelay bounds the delay while connections are refused at once, for as long
 	// as most restarts and deployments take; after quickFor, maxLaterDelay does. Where the
 	// owner says itself when to come back, until then only that counts.
 	maxQuickDelay = 5 * time.Second
@@ -25,12 +25,12 @@ const (
 	quickFor      = 10 * time.Minute
 )
 
-// retryBackoff spreads the retries of many consumers: a delay is a random duration
-// between the minimum and a ceiling that doubles each time, up to a limit. The zero
-// value is ready to use. It is our own because gRPC exports no more of its backoff than
-// the parameters, and has no minimum.
+// retryBackoff spreads the retries of many consumers: a delay is a random duration between the
+// minimum and a ceiling that doubles each time, up to a limit. The zero value is ready to use. The
+// code is our own because gRPC exports only the parameters of its backoff, and has no minimum.
 type retryBackoff struct{ ceiling time.Duration }
 
+// nextDelay returns the delay before the next attempt, at most limit, and doubles the ceiling.
 func (b *retryBackoff) nextDelay(limit time.Duration) time.Duration {
 	// The first ceiling is above the minimum, since all consumers of an owner lose
 	// it at the same moment.
@@ -40,23 +40,25 @@ func (b *retryBackoff) nextDelay(limit time.Duration) time.Duration {
 
 func (b *retryBackoff) reset() { b.ceiling = 0 }
 
-// replica is one of the addresses of the owner, and when it is tried.
+// replica is one of the addresses of the owner, and says when that address is tried next. Only the
+// goroutine of Run changes a replica: noteEnd after an attempt, and the methods below it when
+// credentials change or somebody asks for an attempt. A replica keeps no history of its attempts,
+// because the next delay depends only on the ceiling and on how the last attempt ended.
 type replica struct {
 	address string
 
-	patience time.Duration // for how long it may say nothing while there is another one
+	patience time.Duration // for how long the replica may send nothing while there is another replica
 	wait     retryBackoff
-	refusing time.Time // since when it has refused each connection or stream at once; zero: it does not
+	refusing time.Time // since when the replica has refused each connection or stream at once; zero: it does not
 	failed   time.Time // when the last attempt ended; zero: there was none
 	due      time.Time // when the next attempt is
-	rests    time.Time // until when the owner does not want to be tried
+	rests    time.Time // until when the owner has asked not to be tried
 	fixable  bool      // new credentials may help
-	parked   bool      // little else does
-	final    bool      // it is parked, and not tried again by itself
+	parked   bool      // only new credentials or a time that the owner gave make an attempt worthwhile
+	final    bool      // the replica is parked, and no time makes an attempt due
 }
 
-// noteEnd notes how an attempt has ended, and returns the delay before the next one that
-// the backoff calls for.
+// noteEnd records how an attempt has ended, and returns the delay before the next attempt.
 func (r *replica) noteEnd(e sessionError) time.Duration {
 	now, limit := time.Now(), maxDelay
 	r.parked = e.verdict == park
@@ -92,7 +94,7 @@ func (r *replica) noteEnd(e sessionError) time.Duration {
 	return delay
 }
 
-// resetBackoff begins the backoff anew: an address of the owner was of use.
+// resetBackoff starts the backoff anew, because an address of the owner was of use.
 func (r *replica) resetBackoff() {
 	r.wait.reset()
 	r.patience, r.refusing, r.due = firstPatience, time.Time{}, time.Time{}
@@ -108,7 +110,7 @@ func (r *replica) retryFixable() {
 	}
 }
 
-// hurryAttempt makes an attempt due, but no earlier than any other may be.
+// hurryAttempt makes an attempt due now, or minDelay after the last attempt ended.
 func (r *replica) hurryAttempt() {
 	r.parked, r.final, r.rests, r.due = false, false, time.Time{}, time.Time{}
 	if !r.failed.IsZero() {
@@ -116,7 +118,7 @@ func (r *replica) hurryAttempt() {
 	}
 }
 
-// nextAttempt returns when the next attempt is, unless there is none.
+// nextAttempt returns when the next attempt is due. For a final replica the time means nothing.
 func (r *replica) nextAttempt() time.Time {
 	if r.due.Before(r.rests) {
 		return r.rests

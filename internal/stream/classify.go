@@ -22,7 +22,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// retryVerdict is what the end of a session calls for.
+// retryVerdict says what to do after the end of a session.
 type retryVerdict uint8
 
 const (
@@ -30,20 +30,19 @@ const (
 	quick              // retry, and soon: an attempt costs next to nothing
 	calm               // retry, and send fewer pings
 	slow               // retry, but not often: somebody has to fix something first
-	park               // do not retry before something has changed, or the time has come that the owner says
+	park               // do not retry before something has changed, or before the time that the owner gave
 )
 
-// sessionError says how a session ended. It is an error whose text is safe to show.
+// sessionError says how a session ended, and what to do next. Its text is safe to show.
 type sessionError struct {
 	verdict retryVerdict
 	code    codes.Code
 	err     error
-	after   time.Duration // for how long the owner asks not to be tried; 0: it does not
+	after   time.Duration // for how long the owner asks not to be tried; 0: the owner does not ask
 }
 
-// classifyEnd turns the error with which a session ended into a decision. A status code
-// comes from the owner itself: no stream is opened before the owner has proved its
-// identity.
+// classifyEnd returns what to do after the error with which a session ended. A status code comes
+// from the owner itself, because no stream is opened before the owner has proved its identity.
 func classifyEnd(err error) sessionError {
 	code := status.Code(err)
 	f, below := errors.AsType[*connectError](err)
@@ -88,9 +87,9 @@ func classifyEnd(err error) sessionError {
 	return sessionError{verdict: retry, code: code, err: err, after: after}
 }
 
-// retryAfter returns for how long the owner asks not to be tried: by a RetryInfo
-// (google.rpc) in a status Unavailable, or in one after which it would not be tried again. It
-// is 0 where it asks for nothing that makes sense.
+// retryAfter returns for how long the owner asks not to be tried, by a RetryInfo (google.rpc) in a
+// status Unavailable or in a status after which it would not be tried again. It returns 0 where the
+// owner asks for nothing that makes sense.
 func retryAfter(err error) time.Duration {
 	s, ok := status.FromError(err)
 	if !ok || !slices.Contains([]codes.Code{codes.Unavailable, codes.Unauthenticated, codes.InvalidArgument}, s.Code()) {
@@ -104,9 +103,9 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// isUnreadable reports whether a message was too large to be read at all. The next
-// stream comes to the same message again, after the whole catalog before it. It is no
-// reason to park: the owner can fix it alone, without any change on this side.
+// isUnreadable reports whether a message was too large to be read at all. The next stream comes to
+// the same message again, after the whole catalog before it. The owner is not parked for that,
+// because it can repair the message alone, without any change on this side.
 func isUnreadable(err error) bool {
 	// gRPC shows it only in the text. An owner that sends this text itself is
 	// subscribed to less often.
@@ -114,7 +113,8 @@ func isUnreadable(err error) bool {
 		strings.HasPrefix(status.Convert(err).Message(), "grpc: received message larger than max")
 }
 
-// alertText returns the alert with which the owner ended the TLS handshake, if any.
+// alertText returns the alert with which the owner ended the TLS handshake, and whether there is
+// one.
 func alertText(err error) (text string, ok bool) {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok || op.Op != "remote error" { // as crypto/tls calls it
@@ -127,7 +127,7 @@ func (e sessionError) Error() string {
 	if e.code == codes.OK {
 		return "the owner closed the stream"
 	}
-	if e.verdict == calm { // which stands at the end of a text too long to be shown
+	if e.verdict == calm { // gRPC puts the reason at the end of a text that is too long to be shown
 		return fmt.Sprintf("%v: the owner gets more pings than it allows (too_many_pings)", e.code)
 	}
 	if s, ok := status.FromError(e.err); ok {
@@ -138,12 +138,12 @@ func (e sessionError) Error() string {
 
 func (e sessionError) Unwrap() error { return e.err }
 
-// wasSilent reports whether the owner was left because it said nothing.
+// wasSilent reports whether this side left the owner because nothing came from it.
 func (e sessionError) wasSilent() bool { return errors.Is(e.err, errSilent) }
 
-// logKey returns the same string for ends that mean the same to a reader of the log.
-// Unlike the text it holds nothing that may change from one attempt to the next, such
-// as a port number, the time or the owner's own words.
+// logKey returns the same string for ends that mean the same to a reader of the log. Unlike the
+// text, the key has nothing that changes from one attempt to the next, such as a port number, the
+// time or the owner's own words.
 func (e sessionError) logKey() string {
 	var kind strings.Builder
 	kind.WriteString(e.code.String())
@@ -162,8 +162,8 @@ func (e sessionError) logKey() string {
 	return kind.String() + text
 }
 
-// Remedy says what to do about the end, or is empty. Section "Why there is no stream" of
-// docs/runbook.md says the same at length.
+// Remedy returns what to do about the end of the session, or "". Section "Why there is no stream"
+// of docs/runbook.md says the same at length.
 func (e sessionError) Remedy() string {
 	if text, ok := alertText(e.err); ok {
 		var own mtls.Shown
@@ -209,10 +209,10 @@ func (e sessionError) Remedy() string {
 	return ""
 }
 
-// isCutOff reports whether the other side ended a connection without a word.
+// isCutOff reports whether the other side ended a connection without saying why.
 func isCutOff(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
 
-// RemedyOf returns what an error says that is to be done about it, or nothing.
+// RemedyOf returns the remedy that an error has for its cause, or "".
 func RemedyOf(err error) string {
 	if failure, ok := errors.AsType[interface {
 		error
@@ -223,7 +223,7 @@ func RemedyOf(err error) string {
 	return ""
 }
 
-// isTimeout reports whether an error from below gRPC is that something took too long.
+// isTimeout reports whether an error from below gRPC says that something took too long.
 func isTimeout(err error) bool {
 	limit, ok := errors.AsType[interface {
 		error
@@ -232,14 +232,14 @@ func isTimeout(err error) bool {
 	return ok && limit.Timeout()
 }
 
-// isUnansweredPing reports whether the owner has left a ping without an answer, which gRPC shows
-// only in the text.
+// isUnansweredPing reports whether the owner has left a ping unanswered, which gRPC shows only in
+// the text.
 func isUnansweredPing(e sessionError) bool {
 	return e.code == codes.Unavailable && strings.Contains(status.Convert(e.err).Message(), "keepalive ping failed")
 }
 
-// alertRemedy says what to do about an alert of the owner, to which this side has shown its own
-// certificate, or is empty.
+// alertRemedy returns what to do about an alert of the owner, or "". Own is the certificate that
+// this side has shown to the owner.
 func alertRemedy(text string, own mtls.Shown) string {
 	// RFC 8446 section 6.2
 	const (

@@ -9,21 +9,24 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
-// connectionLog logs changes of the connection to the owner. What repeats with every
-// attempt, or with every message, it logs once. Its logger bounds the lines a minute.
+// connectionLog logs changes of the connection to one owner, and remembers what it has logged: an
+// end or a refusal that repeats with every attempt is one line. Only the goroutine of Run uses it.
+// Its logger bounds the lines a minute; maxRefusals bounds the refusals that are remembered, and
+// the ends are as many as there are addresses and kinds of ends. A refusal that was forgotten is
+// logged once more, which is better than memory that an owner can fill.
 type connectionLog struct {
 	logger *slog.Logger
 
-	address  string          // of the replica that is connected; "" for none
+	address  string          // of the replica that is connected, or ""
 	lost     time.Time       // when the last connection was lost; zero before there was one
 	ends     map[string]bool // addresses and kinds of ends that were logged since then
-	slowEnds map[string]bool // the same of slow ends, until a stream ends otherwise
+	slowEnds map[string]bool // addresses and kinds of slow ends, until a stream ends otherwise
 	refusals map[string]bool // services and reasons that were logged
-	pathless bool            // the last path made no sense, which was logged
+	pathless bool            // the last path could not be read, which was logged
 }
 
-// maxRefusals bounds the refusals that are remembered: a catalog may be full of
-// them, and an owner may make up new ones for ever.
+// maxRefusals bounds the refusals that are remembered, because a catalog may be full of them and an
+// owner may make up new ones for ever.
 const maxRefusals = 100
 
 func newConnectionLog(logger *slog.Logger) connectionLog {
@@ -32,8 +35,8 @@ func newConnectionLog(logger *slog.Logger) connectionLog {
 	}
 }
 
-// logConnected notes that a valid message came from the address. That an owner is back
-// is logged only for debugging: another line says that its catalog is complete again.
+// logConnected logs that a valid message came from the address, if that is news. The return of an
+// owner is logged only for debugging, because another line says that its catalog is complete again.
 func (j *connectionLog) logConnected(address string) {
 	switch {
 	case j.address == address:
@@ -47,7 +50,7 @@ func (j *connectionLog) logConnected(address string) {
 	clear(j.ends)
 }
 
-// logEnd notes the end of a session, after which the owner may be parked.
+// logEnd logs the end of a session, if that is news. Parked says that the replica is parked now.
 func (j *connectionLog) logEnd(address string, e sessionError, parked bool) {
 	attributes := []any{"address", address, "error", e.Error()}
 	if remedy := e.Remedy(); remedy != "" {
@@ -81,13 +84,14 @@ func (j *connectionLog) logEnd(address string, e sessionError, parked bool) {
 	}
 }
 
-// logCalmed notes that the owner ended the stream because of too many pings.
+// logCalmed logs that the owner ended the stream because of too many pings.
 func (j *connectionLog) logCalmed(address string, interval time.Duration) {
 	j.logger.Warn("owner gets more pings than it allows (too_many_pings), interval doubled",
 		"address", address, "keepalive", interval)
 }
 
-// logPath notes why the path in the header of a stream makes no sense, or that it does.
+// logPath logs why the path in the header of a stream cannot be read, if the path before could be
+// read.
 func (j *connectionLog) logPath(address string, err error) {
 	if err != nil && !j.pathless {
 		j.logger.Warn("owner sends no readable path of its services", "address", address, "error", err)
@@ -95,8 +99,7 @@ func (j *connectionLog) logPath(address string, err error) {
 	j.pathless = err != nil
 }
 
-// logRefusal notes a message that was refused. It is logged once for each service and
-// reason, as long as these are few.
+// logRefusal logs a refused message once for each service and reason, as long as these are few.
 func (j *connectionLog) logRefusal(address string, err *federation.InvalidError) {
 	key := string(err.Reason) + " " + err.Service
 	if j.refusals[key] {

@@ -1,10 +1,10 @@
-// Package stream keeps one owner's subscription alive: it connects, receives,
-// hands every update on, and answers it.
+// Package stream keeps one owner's subscription alive. A [Consumer] connects to the owner and
+// receives; it passes each [Update] to a [Sink], and answers the update when the Sink has applied it.
 //
-// Four functions hold the whole of it. Run is the retry loop, runSession the life of one stream:
-// dial, open with what is held, receive, end. renewalSchedule says when this side ends it so that
-// another one takes its place, and classifyEnd is the only place where the end of a session becomes a
-// decision. What the updates mean is for the Sink to know.
+// Four parts are the whole package. Run is the retry loop. runSession is the life of one stream: it
+// dials, opens the stream with the digests of what the Sink holds, receives, and ends the stream.
+// renewalSchedule says when this side replaces the stream by another one, and classifyEnd alone decides
+// what follows the end of a session. What the updates mean is for the Sink to know.
 package stream
 
 import (
@@ -31,7 +31,7 @@ const (
 	firstKeepalive = 30 * time.Second // between two pings
 	maxKeepalive   = 2 * time.Hour    // where doubling ends
 
-	// readFactor times wire.MaxMessageBytes is the size up to which a message is read,
+	// readFactor times wire.MaxMessageBytes is the size up to which a message is read
 	// although it is refused. gRPC cannot skip a message that is larger than it may
 	// receive, and ends the stream: without this, one service that outgrew the limit
 	// would keep all others from being imported. A peer can make a consumer hold four
@@ -47,7 +47,7 @@ const (
 	firstPatience = 5 * time.Second
 )
 
-// Config says what to subscribe to, and who learns of it.
+// Config says what to subscribe to, and which Sink gets the updates.
 type Config struct {
 	Addresses []string // host:port of the owner's replicas, at least one; tried in turn. With Dial, whatever that takes
 
@@ -86,27 +86,27 @@ type Sink interface {
 	// AttemptStarted says that a connection is tried.
 	AttemptStarted()
 
-	// HeldDigests returns the digests of what the Sink holds of the catalog, so that the owner
-	// need not send that again; nil where it shall send everything. It is called before
-	// each attempt to open a stream.
+	// HeldDigests returns the digests of what the Sink holds of the catalog, so that the owner need
+	// not send that again, or nil to ask for everything. It is called before each attempt to open a
+	// stream.
 	HeldDigests(ctx context.Context) resume.Digests
 
 	// StreamOpened says that a new stream is open. The owner may yet refuse it.
 	StreamOpened()
 
-	// AcceptHeader gets what the owner has announced in the header of the stream. It is
-	// called before the first update. An error ends the stream: an UnwantedError for a while, and
-	// after any other one it is opened anew like one that was lost.
+	// AcceptHeader gets what the owner has announced in the header of the stream. It is called
+	// before the first update. An error ends the stream. After an UnwantedError no stream is opened
+	// for a while, and after any other error a stream is opened as after a loss.
 	AcceptHeader(ctx context.Context, a Announcement) error
 
-	// ApplyUpdates takes what came since the last call, in the order in which the owner
-	// sent it: one update, or as many as were waiting. It must not keep the slice. Why
-	// it refuses an update it says in there; of those that are Invalid already it only
-	// learns which service the owner still has. All of them are answered when ApplyUpdates returns.
+	// ApplyUpdates applies what came since the last call, in the order in which the owner sent it:
+	// one update, or as many as were waiting. It must not keep the slice. It sets Invalid of each
+	// update that it refuses. Of an update that is Invalid already it learns only that the owner
+	// still has the service. All updates are answered when ApplyUpdates returns.
 	ApplyUpdates(updates []Update)
 
-	// UpdatesAnswered says that all updates of the last ApplyUpdates have been answered: what the
-	// Sink does now no longer delays an acknowledgement.
+	// UpdatesAnswered says that all updates of the last ApplyUpdates have been answered, so that
+	// the work of the Sink no longer delays an acknowledgement.
 	UpdatesAnswered(updates []Update)
 
 	// StreamLost says that the stream has ended, or that it could not be opened. It is not called
@@ -116,12 +116,12 @@ type Sink interface {
 	// AttemptScheduled says when the next attempt is; zero: when something has changed.
 	AttemptScheduled(until time.Time)
 
-	// IsComplete reports whether the catalog of the open stream is complete: before that no
-	// stream takes its place but for certificates that expire.
+	// IsComplete reports whether the catalog of the open stream is complete. Before that, only a
+	// certificate that expires has another stream replace the open one.
 	IsComplete() bool
 }
 
-// Loss is how a stream, or an attempt to open one, has ended.
+// Loss says how a stream, or an attempt to open one, has ended.
 type Loss struct {
 	Err     error         // its text is safe to show
 	Code    codes.Code    // OK: one of the two sides has closed the stream
@@ -129,19 +129,20 @@ type Loss struct {
 	Already time.Duration // for how long the origin of the services has been lost, as the owner says
 }
 
-// Announcement is what an owner says of a stream at its beginning.
+// Announcement is what an owner announces in the header of a stream.
 type Announcement struct {
 	// Marked says that it will mark the end of its catalog: silence is not the end.
 	Marked bool
 
-	// Resumed says that the owner does not send all of its catalog: of what HeldDigests has
-	// told, it sends only the buckets in Whole, and the end marker. Of them it sends
-	// everything: what is not sent is gone. It is false without Marked.
+	// Resumed says that the owner sends only a part of its catalog: the buckets in Whole, and the
+	// end marker. Of these buckets it sends every service, so that a service of them that does not
+	// come is gone. Services of the other buckets are as HeldDigests has told them. Resumed is
+	// false without Marked.
 	Resumed bool
 	Whole   resume.BucketSelection
 
-	// Path is through which owners the services come; empty where that is not known, and
-	// where what the owner says of it cannot be read: PathErr is why.
+	// Path names the owners through which the services come. It is empty where the owner does not
+	// say, and where the header cannot be read: PathErr is why.
 	Path    wire.OwnerPath
 	PathErr error
 }
@@ -157,7 +158,10 @@ type Update struct {
 	room  int // in the inbox
 }
 
-// Consumer is the subscription to one owner.
+// Consumer is the subscription to one owner. It keeps the replicas with their backoff, and the
+// inbox of the open stream; everything else of a stream lives in a conversation and ends with it.
+// Only the goroutine of Run changes these fields. RetryNow and RenewStream leave one value in a
+// channel, so that many calls are one request and no caller waits.
 type Consumer struct {
 	// read-only after New
 	config Config
@@ -171,10 +175,10 @@ type Consumer struct {
 	replicas      []*replica // the one that was of use last is the first
 	connectionLog connectionLog
 	whole         map[string]time.Time // until when an address is asked for the whole catalog
-	expiry        time.Time            // when the first certificate of the last stream expires; zero where none does
+	expiry        time.Time            // when the first certificate of the last stream expires; zero: none does
 }
 
-// New checks the configuration and fills in its defaults. Its errors name the
+// New returns a Consumer with the defaults of the configuration filled in, or an error that names a
 // field.
 func New(config Config) (*Consumer, error) {
 	if len(config.Addresses) == 0 {
@@ -209,9 +213,8 @@ func New(config Config) (*Consumer, error) {
 	return c, nil
 }
 
-// Run keeps the subscription until ctx ends, and returns nil then, a second later
-// at most. An open stream is closed first, so that the owner sees its end, and not
-// that it was cut off. It must be called only once.
+// Run keeps the subscription until ctx ends, and then returns nil, a second later at most. Run
+// closes an open stream first, so that the owner sees an orderly end. Run must be called only once.
 func (c *Consumer) Run(ctx context.Context) error {
 	var identity sync.WaitGroup
 	defer identity.Wait()
@@ -256,7 +259,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-changed: // it was taken before the attempts, so a change during one of them counts
+		case <-changed: // the channel is from before the attempts, so a change during one of them counts
 			changed = c.config.Identity.Changed()
 			for _, r := range c.replicas {
 				r.retryFixable()
@@ -266,8 +269,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 }
 
-// RenewStream ends the open stream once the catalog is complete, and opens another one at once: it
-// brings what is accepted now and was not before. Without a stream RenewStream does nothing.
+// RenewStream ends the open stream once the catalog is complete, and opens another one at once,
+// which brings services that are accepted now and were not before. Without a stream RenewStream
+// does nothing.
 func (c *Consumer) RenewStream() {
 	select {
 	case c.renew <- struct{}{}:
@@ -275,8 +279,8 @@ func (c *Consumer) RenewStream() {
 	}
 }
 
-// RetryNow makes attempts due now, whatever they wait for, or a second after the last ones
-// have ended. While there is a stream it does nothing.
+// RetryNow makes attempts due now, whatever they wait for, or a second after the last attempts have
+// ended. While there is a stream RetryNow does nothing.
 func (c *Consumer) RetryNow() {
 	select {
 	case c.hurry <- struct{}{}:
@@ -284,14 +288,13 @@ func (c *Consumer) RetryNow() {
 	}
 }
 
-// HasPending reports whether responses have come that Sink.ApplyUpdates has not returned for.
+// HasPending reports whether there are responses for which Sink.ApplyUpdates has not returned yet.
 func (c *Consumer) HasPending() bool {
 	in := c.inbox.Load()
 	return in != nil && in.pending.Load() > 0
 }
 
-// tryReplicas holds a session with each replica that is due, in turn, until one of them was of
-// use.
+// tryReplicas runs sessions with each replica that is due, in turn, until one of them was of use.
 func (c *Consumer) tryReplicas(ctx context.Context) {
 	for _, r := range slices.Clone(c.replicas) {
 		if r.final || time.Until(r.nextAttempt()) > 0 {
@@ -333,8 +336,8 @@ func (c *Consumer) tryReplicas(ctx context.Context) {
 	}
 }
 
-// runSessions holds sessions with the owner at the address until one ends that this side does not
-// want to be followed by another one at once.
+// runSessions runs sessions with the owner at the address, one after the other while this side
+// renews its stream, and returns how the last one ended.
 func (c *Consumer) runSessions(ctx context.Context, address string, patience time.Duration) sessionOutcome {
 	heard := false
 	for {
@@ -359,7 +362,8 @@ func (c *Consumer) countUnparked() (n int) {
 	return n
 }
 
-// nextAttempt returns when the next attempt is due; false: when something has changed.
+// nextAttempt returns when the next attempt is due, and false when none is before something
+// changes.
 func (c *Consumer) nextAttempt() (at time.Time, ok bool) {
 	for _, r := range c.replicas {
 		if !r.final && (!ok || r.nextAttempt().Before(at)) {
@@ -369,8 +373,8 @@ func (c *Consumer) nextAttempt() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// preferReplica makes a replica the first of those that are due, and none is due before the
-// delay is over.
+// preferReplica makes r the first of the replicas, so that it is tried before the others. No
+// replica is due before the delay is over.
 func (c *Consumer) preferReplica(r *replica, delay time.Duration) {
 	first := slices.Index(c.replicas, r)
 	c.replicas = slices.Concat(c.replicas[first:], c.replicas[:first])

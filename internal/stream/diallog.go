@@ -13,8 +13,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
-// dialLog records why a connection could not be made, which gRPC reports only in
-// the text of a status, and for how long it may last.
+// dialLog records for one connection why it could not be made, which gRPC reports only in the text
+// of a status, and until when its certificates are valid. The goroutines of gRPC write to it, so
+// that its fields are atomic. It keeps the first failure only, because the later ones follow from
+// that.
 type dialLog struct {
 	address string
 	dial    func(ctx context.Context, address string) (net.Conn, error)
@@ -24,10 +26,10 @@ type dialLog struct {
 	expiry  atomic.Pointer[time.Time]    // as mtls.Peer.Expiry has it; nil before the handshake
 }
 
-// connectError is an error from below gRPC. Its text is safe to show: crypto/tls and net
+// connectError is an error from below gRPC. Its text is safe to show, because crypto/tls and net
 // repeat nothing that the peer sent, and package mtls quotes it.
 type connectError struct {
-	handshake bool // of the TLS handshake, not of dialing
+	handshake bool // the TLS handshake failed, not dialing
 	err       error
 }
 
@@ -40,7 +42,7 @@ func (f *connectError) Error() string {
 
 func (f *connectError) Unwrap() error { return f.err }
 
-// explainError returns the failure that was recorded, or else err.
+// explainError returns the failure that was recorded, or err where there is none.
 func (l *dialLog) explainError(err error) error {
 	if f := l.failure.Load(); f != nil && err != nil {
 		return f
@@ -48,8 +50,8 @@ func (l *dialLog) explainError(err error) error {
 	return err
 }
 
-// expiryTime returns when the first of the certificates expires, or zero where the connection
-// does not end with them.
+// expiryTime returns when the first of the certificates expires, or zero where the connection does
+// not end with them.
 func (l *dialLog) expiryTime() time.Time {
 	if expiry := l.expiry.Load(); expiry != nil {
 		return *expiry
@@ -57,12 +59,14 @@ func (l *dialLog) expiryTime() time.Time {
 	return time.Time{}
 }
 
+// noteFailure records a failure, unless there was one before.
 func (l *dialLog) noteFailure(handshake bool, err error) {
 	l.failure.CompareAndSwap(nil, &connectError{handshake, err})
 }
 
-// dialOnce dials once. Where an owner ends the connection before it has seen the
-// stream, gRPC would connect again at once; when to do so is Run's decision.
+// dialOnce dials the address once, and fails when it is called again. Where an owner ends the
+// connection before it has seen the stream, gRPC would connect again at once; but when to do so is
+// Run's decision.
 func (l *dialLog) dialOnce(ctx context.Context, _ string) (net.Conn, error) {
 	if l.dialed.Swap(true) {
 		return nil, errors.New("the owner ended the connection before the stream")
@@ -95,10 +99,9 @@ func (c loggedCredentials) Clone() credentials.TransportCredentials {
 	return loggedCredentials{c.TransportCredentials.Clone(), c.dialLog}
 }
 
-// unconfirmedConn is a connection whose TLS handshake may not be over. In TLS 1.3 a client is
-// done before the server has verified the client's certificate, and learns of a
-// refusal when it reads for the first time (RFC 8446 section 4.4.2.4 and appendix
-// E.1.2).
+// unconfirmedConn is a connection whose TLS handshake may not be over. In TLS 1.3 a client is done
+// before the server has verified the client's certificate, and learns of a refusal when it reads
+// for the first time (RFC 8446 section 4.4.2.4 and appendix E.1.2).
 type unconfirmedConn struct {
 	net.Conn
 	dialLog *dialLog
@@ -106,7 +109,7 @@ type unconfirmedConn struct {
 	read    atomic.Bool // something has been read
 }
 
-// turnedAwayError is the alert of an owner that does not accept the certificate of this side.
+// turnedAwayError is the alert of an owner that refuses the certificate of this side.
 type turnedAwayError struct {
 	own   mtls.Shown
 	alert error
@@ -116,6 +119,7 @@ func (e *turnedAwayError) Error() string { return e.alert.Error() }
 
 func (e *turnedAwayError) Unwrap() error { return e.alert }
 
+// Read records an alert that is the first thing to read.
 func (c *unconfirmedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.read.Load() {
@@ -129,9 +133,9 @@ func (c *unconfirmedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write hides that the owner is gone until something has been read: gRPC reads at the
-// same time, and at an error of Write it closes the connection before Read has reached
-// the alert that says why.
+// Write hides that the owner is gone until something has been read. gRPC reads at the same time,
+// and at an error of Write it closes the connection before Read has reached the alert that says
+// why.
 func (c *unconfirmedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil && !c.read.Load() {

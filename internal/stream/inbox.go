@@ -10,24 +10,26 @@ const (
 	// are applied, published and answered together.
 	maxUpdates = 64
 
-	// roomBytes is the part of the room that one of them may take by itself: a
-	// larger one takes that of several.
+	// roomBytes is how much of the room one response may take by itself: a
+	// larger one takes the room of several.
 	roomBytes = 16 << 10
 )
 
-// inbox holds the responses that arrive while earlier ones are applied. With an owner
-// that waits for each acknowledgement it never holds more than one. If the owner sends
-// ahead, a burst is decoded on one core while another core applies what came before,
-// and a whole burst costs one publication.
+// inbox keeps the responses of one stream that arrive while earlier ones are applied. One
+// goroutine, in fillFrom, puts them in, and the goroutine of Run takes them out, in order. An owner
+// that waits for each acknowledgement never has more than one in here. If the owner sends ahead, a
+// burst is decoded on one core while another core applies what came before, and a whole burst costs
+// one publication.
 //
-// Its room is bounded, and as much again may be in the hands of the Sink: an owner that
-// floods is slowed down by the flow control of its stream.
+// The inbox holds maxUpdates responses, or fewer large ones, and the Sink may hold as many again.
+// Beyond that fillFrom stops reading, so that the flow control of the stream slows an owner down
+// that floods. Nothing is dropped, because each response is answered.
 type inbox struct {
 	updates chan Update   // in order; closed at the end of the stream
-	ended   chan struct{} // closed before that
+	ended   chan struct{} // closed before updates is
 	room    chan struct{} // a value for every part of the room that is taken
 	err     error         // why the stream ended; read-only once ended is closed
-	pending atomic.Int64  // how many came that are not applied yet
+	pending atomic.Int64  // how many responses came that are not applied yet
 
 	// Owned by the caller of takeWaiting.
 	taken []Update
@@ -37,8 +39,7 @@ func newInbox() *inbox {
 	return &inbox{updates: make(chan Update, maxUpdates), ended: make(chan struct{}), room: make(chan struct{}, maxUpdates)}
 }
 
-// fillFrom puts in what receive returns, with its size in bytes, until receive fails or
-// ctx ends.
+// fillFrom puts in what receive returns, with its size in bytes, until receive fails or ctx ends.
 func (in *inbox) fillFrom(ctx context.Context, receive func() (Update, int, error)) {
 	defer close(in.updates)
 	defer close(in.ended)
@@ -64,8 +65,8 @@ func (in *inbox) fillFrom(ctx context.Context, receive func() (Update, int, erro
 	}
 }
 
-// takeWaiting returns an update that has come out of updates with those that wait behind it, as
-// many as there is room for. The slice is valid until the next call.
+// takeWaiting returns an update that the caller got from updates together with those that wait
+// behind it, as many as there is room for. The slice is valid until the next call.
 func (in *inbox) takeWaiting(update Update) []Update {
 	clear(in.taken) // keeps no service that is gone
 	in.taken = in.taken[:0]
@@ -86,10 +87,10 @@ func (in *inbox) takeWaiting(update Update) []Update {
 	return in.taken
 }
 
-// markApplied says that the updates which takeWaiting returned last were applied.
+// markApplied records that the updates of the last takeWaiting have been applied.
 func (in *inbox) markApplied() { in.pending.Add(int64(-len(in.taken))) }
 
-// drain waits for the end of the stream, and drops what arrives until then.
+// drain waits for the end of the stream, and drops the updates that arrive until then.
 func (in *inbox) drain() {
 	for update := range in.updates {
 		for range update.room {

@@ -38,7 +38,7 @@ var (
 	errOpenTimeout   = status.Errorf(codes.DeadlineExceeded, "no stream within %v", openTimeout)
 	errAnswerTimeout = status.Errorf(codes.DeadlineExceeded, "no acknowledgement was read within %v", answerTimeout)
 
-	// errRenewed ends a stream of which another one is to take the place at once.
+	// errRenewed ends a stream that another one is to replace at once.
 	errRenewed = errors.New("this side opens another stream: its credentials or rules have changed, or a certificate is about to expire")
 
 	// errSilent ends a stream on which nothing arrives, where another replica can be
@@ -46,15 +46,16 @@ var (
 	errSilent = errors.New("the owner says nothing, and there is another replica to try")
 )
 
-// sessionOutcome is how a session has ended.
+// sessionOutcome says how a session has ended.
 type sessionOutcome struct {
 	err   error
 	heard bool          // a valid message came
-	lost  time.Duration // for how long the origin of the services has been lost, as the owner says; 0: it says nothing
+	lost  time.Duration // for how long the origin of the services has been lost, as the owner says; 0: the owner does not say
 }
 
-// runSession holds one stream with the owner at the address: it dials, opens the stream with what is
-// held, receives, and ends it. Patience is how long the owner may say nothing.
+// runSession runs one stream with the owner at the address, and returns how it ended: it dials,
+// opens the stream with the digests of what is held, receives, and ends the stream. Patience is how
+// long the owner may send nothing.
 func (c *Consumer) runSession(ctx context.Context, address string, patience time.Duration) sessionOutcome {
 	select {
 	case <-c.renew: // a stream that is opened now is new enough
@@ -84,23 +85,26 @@ func (c *Consumer) runSession(ctx context.Context, address string, patience time
 	return sessionOutcome{conn.explainError(err), with.heard, wire.ParseLost(stream.Trailer())}
 }
 
-// conversation is one stream with the owner.
+// conversation is one open stream with the owner. Its reader waits for the header and then fills
+// the inbox; the goroutine of Run applies, answers and ends. It is bounded by its inbox, and keeps
+// nothing that the next stream could use: that is for the Sink.
 type conversation struct {
 	stream  ownerStream
 	inbox   *inbox
 	cancel  context.CancelCauseFunc // ends the stream at once
 	address string
-	silence *time.Timer    // is stopped by the first response
+	silence *time.Timer    // ends a silent stream; stopped by the first response
 	reader  sync.WaitGroup // of the stream
-	asked   resume.Digests // of the owner, to send only what differs
+	asked   resume.Digests // the digests that the owner was sent, so that it sends only what differs
 
-	known     chan struct{} // closed when the header has come, or there is none
-	announced streamHeader  // what it says; read-only once known is closed
+	known     chan struct{} // closed when the header has come, or when the stream has ended without one
+	announced streamHeader  // what the header says; read-only once known is closed
 
 	heard bool // a valid message came
 }
 
-// startReading begins to read a stream, whose context is ctx.
+// startReading returns a conversation whose reader reads the stream. Ctx is the context of the
+// stream.
 func (c *Consumer) startReading(
 	ctx context.Context, cancel context.CancelCauseFunc, stream ownerStream, address string, patience time.Duration, asked resume.Digests,
 ) *conversation {
@@ -117,15 +121,15 @@ func (c *Consumer) startReading(
 	return with
 }
 
-// endNow ends the stream at once, and waits for what belongs to it.
+// endNow ends the stream at once, and waits for its reader.
 func (v *conversation) endNow() {
 	v.silence.Stop()
 	v.cancel(nil)
 	v.reader.Wait()
 }
 
-// followStream passes what the owner says to the Sink, and answers it, until the stream or ctx ends,
-// or the renewal is due.
+// followStream passes updates to the Sink and answers them, until the stream or ctx ends, or the
+// renewal is due. It returns why it has ended.
 func (c *Consumer) followStream(ctx context.Context, with *conversation, renewal *renewalSchedule) error {
 	defer renewal.stopTimer()
 	c.inbox.Store(with.inbox)
@@ -160,7 +164,7 @@ func (c *Consumer) followStream(ctx context.Context, with *conversation, renewal
 	}
 }
 
-// applyUpdates passes updates to the Sink, and answers them.
+// applyUpdates passes updates to the Sink and answers them.
 func (c *Consumer) applyUpdates(with *conversation, updates []Update) error {
 	c.config.Sink.ApplyUpdates(updates)
 	with.inbox.markApplied()
@@ -179,10 +183,10 @@ func (c *Consumer) applyUpdates(with *conversation, updates []Update) error {
 	return nil
 }
 
-// leaveGracefully ends the stream on purpose. The owner sees that nothing else comes and ends
-// the stream on its side, where a cancellation would look like a fault. Whether it was
-// removed from the configuration, the process ends, or another stream takes its place
-// makes no difference to the owner.
+// leaveGracefully ends the stream on purpose. The owner sees that nothing else comes and ends the
+// stream on its side, whereas a cancellation would look like a fault. To the owner it makes no
+// difference why this side leaves: because of its configuration, because the process ends, or for
+// another stream.
 func (v *conversation) leaveGracefully() {
 	defer time.AfterFunc(leaveTimeout, func() { v.cancel(nil) }).Stop()
 	if v.stream.CloseSend() == nil {
@@ -196,8 +200,8 @@ type loggedConn struct {
 	*dialLog
 }
 
-// prepareConn prepares a connection for one stream, so gRPC's own backoff between
-// connections never applies.
+// prepareConn returns a connection for one stream. Each stream has its own, so that gRPC's backoff
+// between connections never applies.
 func (c *Consumer) prepareConn(address string) (*loggedConn, error) {
 	l := &dialLog{address: address, dial: c.config.Dial}
 	conn, err := grpc.NewClient("passthrough:///owner", // the dialer knows the address
@@ -218,8 +222,8 @@ func (c *Consumer) prepareConn(address string) (*loggedConn, error) {
 	return &loggedConn{conn, l}, err
 }
 
-// openInTime opens the stream and sends the initial request. The context of the
-// stream must outlive that, so it has no deadline.
+// openInTime returns the opened stream, on which it has sent the initial request. The context of
+// the stream must outlive openInTime, so that context has no deadline.
 func (c *Consumer) openInTime(
 	ctx, streamCtx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn, address string, asked resume.Digests,
 ) (ownerStream, error) {
@@ -239,12 +243,12 @@ func (c *Consumer) openInTime(
 	return stream, err
 }
 
-// otherDue reports whether another replica than the one at the address can be tried now.
+// otherDue reports whether a replica other than the one at the address can be tried now.
 func (c *Consumer) otherDue(address string) bool {
 	return slices.ContainsFunc(c.replicas, func(r *replica) bool { return r.address != address && !r.final && time.Until(r.nextAttempt()) <= 0 })
 }
 
-// receiveUpdate receives the next response of a stream, and its size in bytes.
+// receiveUpdate returns the next response of the stream, and its size in bytes.
 func (c *Consumer) receiveUpdate(with *conversation) (Update, int, error) {
 	update, size, err := with.stream.receiveResponse()
 	if err != nil {
@@ -257,8 +261,8 @@ func (c *Consumer) receiveUpdate(with *conversation) (Update, int, error) {
 	return update, size, nil
 }
 
-// answerUpdates acknowledges or refuses updates. An owner that goes on sending but reads
-// nothing is treated as gone, although it answers pings.
+// answerUpdates acknowledges or refuses updates. It treats an owner that goes on sending but reads
+// nothing as gone, although the owner answers pings.
 func answerUpdates(stream ownerStream, cancel context.CancelCauseFunc, updates []Update) error {
 	deadline := time.AfterFunc(answerTimeout, func() { cancel(errAnswerTimeout) })
 	var err error

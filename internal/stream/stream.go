@@ -17,8 +17,8 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// ownerStream is an open stream with the owner, whatever the version of the API. One
-// goroutine receives, and another one answers.
+// ownerStream is an open stream with the owner, in any version of the API. One goroutine receives,
+// and another one answers.
 type ownerStream interface {
 	// receiveResponse waits for the next response, and returns it with its size in bytes.
 	// Its error is the end of the stream; a response that must be refused is none.
@@ -28,20 +28,20 @@ type ownerStream interface {
 	// of the refusal. It waits for room to send.
 	answerResponse(nonce string, refusal *federation.InvalidError) error
 
-	// Header returns what the owner announced. It waits until it is there, and
-	// may be called beside answerResponse.
+	// Header returns what the owner announced. It waits for the header, and may be called beside
+	// answerResponse.
 	Header() (metadata.MD, error)
 
 	// Trailer returns what the owner said at the end of the stream, which has ended.
 	Trailer() metadata.MD
 
-	// CloseSend tells the owner that nothing else is sent: that the subscription
-	// is over. It does not wait for anything, and follows the last answer.
+	// CloseSend tells the owner that the subscription is over. It does not wait for anything, and
+	// is called after the last answer.
 	CloseSend() error
 }
 
-// newUpdate returns a response that came at that time, with that resource as Decode has
-// it, and its size.
+// newUpdate returns an update, and its size. The event and the error are those of Decode for the
+// resource.
 func newUpdate(at time.Time, nonce string, resource []byte, event federation.Event, err error) (Update, int, error) {
 	u := Update{Event: event, Received: at, nonce: nonce}
 	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
@@ -50,7 +50,7 @@ func newUpdate(at time.Time, nonce string, resource []byte, event federation.Eve
 	return u, len(nonce) + len(resource), nil
 }
 
-// openStream opens a stream of the configured version and subscribes.
+// openStream returns a stream of the configured version, on which it has subscribed.
 func (c *Consumer) openStream(ctx context.Context, conn *grpc.ClientConn) (ownerStream, error) {
 	if c.config.Version == wire.V1Alpha1 {
 		return openV1Alpha1(ctx, conn)
@@ -58,8 +58,8 @@ func (c *Consumer) openStream(ctx context.Context, conn *grpc.ClientConn) (owner
 	return openV1Alpha2(ctx, conn)
 }
 
-// sendError is the error of a Send. That the owner has ended the stream is none here:
-// the next receiveResponse returns what it sent before, and then the reason.
+// sendError returns the error of a Send, or nil where the owner has ended the stream: the next
+// receiveResponse returns what the owner sent before, and then the reason.
 func sendError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -93,7 +93,7 @@ func (s *streamV1Alpha2) receiveResponse() (Update, int, error) {
 	return newUpdate(at, m.GetNonce(), m.GetResource().GetValue(), event, err)
 }
 
-// decodeResponse returns what a response of this session says.
+// decodeResponse returns the event of a response of this session.
 func (s *streamV1Alpha2) decodeResponse(m *rdpb.StreamResponse) (federation.Event, error) {
 	if got := m.GetContext(); got != "" && got != s.session {
 		return federation.Event{}, &federation.InvalidError{
@@ -113,13 +113,14 @@ func (s *streamV1Alpha2) answerResponse(nonce string, refusal *federation.Invali
 	return sendError(s.Send(wire.Ack(nonce, s.session)))
 }
 
-// oneRole is the half of a stream on whose other half nothing is published.
+// oneRole is the half of a two-way stream on which this side subscribes. On the other half nothing
+// is published.
 type oneRole struct {
 	rdpb.DiscoveryService_EstablishStreamClient
 }
 
-// Recv passes over messages in which the owner asks for services of ours, of which there
-// are none.
+// Recv returns the next response. It passes over messages in which the owner asks for services of
+// this side, because there are none.
 func (l oneRole) Recv() (*rdpb.StreamResponse, error) {
 	m, err := l.DiscoveryService_EstablishStreamClient.Recv()
 	for err == nil && m.GetResponse() == nil && m.GetRequest() != nil {
