@@ -607,3 +607,28 @@ func TestSentencesNameTheirSubject(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesAreShort holds how much a reader has to read: words outside of blocks and of what is
+// generated from the code, and lines of the README.
+func TestPagesAreShort(t *testing.T) {
+	t.Parallel()
+	generated := regexp.MustCompile(`(?s)<!-- from .*?<!-- end .*?-->`)
+	words := func(d *document) int { return len(strings.Fields(generated.ReplaceAllString(d.prose, ""))) }
+	var all int
+	for _, d := range documents(t) {
+		if d.path == "README.md" || path.Dir(d.path) == "docs" || strings.HasPrefix(d.path, "cmd/") || strings.HasPrefix(d.path, "deploy/") {
+			all += words(d)
+		}
+	}
+	if all > 26000 {
+		t.Errorf("the pages have %d words, and may have 26,000", all)
+	}
+	for name, most := range map[string]int{"CHANGELOG.md": 400, "test/README.md": 1500} {
+		if n := words(documentAt(t, name)); n > most {
+			t.Errorf("%s has %d words, and may have %d", name, n, most)
+		}
+	}
+	if n := strings.Count(documentAt(t, "README.md").text, "\n"); n > 200 {
+		t.Errorf("the README has %d lines, and may have 200", n)
+	}
+}
