@@ -1,5 +1,5 @@
 // Package limits has how much a service may hold: how many entries, and how many bytes. A service
-// beyond any of these is refused as a whole.
+// beyond any of these is refused as a whole. It also has what the name of an owner may be.
 //
 // Federation checks services by them, wire counts the entries of a message by them before it
 // decodes it, and sources cut by them what they publish. The package imports no other of this

@@ -26,6 +26,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/removed"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
@@ -288,7 +289,7 @@ func (b *Block) setProperty(property string, args []string) (err error) {
 	owner := &b.Owner
 	switch property {
 	case "name":
-		owner.Name, err = parseSingle(args, mtls.ParseOwnerName)
+		owner.Name, err = parseSingle(args, limits.ParseOwnerName)
 	case "owner":
 		owner.Subscription.Addresses, err = parseList(nil, args, parseAddress)
 	case "tls":

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
@@ -42,7 +43,7 @@ func valueFormats() map[string]problem.Format {
 		"namespace":  textFormat(noLabel, func(text string) bool { return text == "*" || isLabel(text) }),
 		"number":     parseNumber,
 		"none":       oneOf("must be none; leave it out for mutual TLS with the identity of the owner", map[string]any{"none": true}),
-		"owner":      problem.FormatOf(mtls.ParseOwnerName),
+		"owner":      problem.FormatOf(limits.ParseOwnerName),
 		"patience":   problem.FormatOf(durationOr("never")),
 		"prefix":     textFormat(fmt.Sprintf("is not a prefix of keys, such as /federation/west: at most %d characters, the first of them '/' and the last another one", mostText), isPrefix),
 		"range":      problem.FormatOf(ParseRange),
