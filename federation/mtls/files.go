@@ -15,12 +15,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// MaxFile is how large each of the files may be, in bytes: room for several
-// hundred authorities.
-const MaxFile = 1 << 20
-
 // Files are the paths of the PEM files by which a party identifies itself and
-// verifies its peers. Each must be a regular file or a symbolic link to one; anything
+// verifies its peers. Each must be a regular file of at most 1 MiB or a symbolic link to one; anything
 // else, such as a FIFO, is refused.
 type Files struct {
 	Cert string // its certificate, then the intermediate ones
@@ -82,7 +78,7 @@ func (f Files) readMaterial(now time.Time) (*tlsMaterial, error) {
 	var all [3][]byte
 	for i, of := range [...]struct{ what, path string }{{"certificate", f.Cert}, {"key", f.Key}, {"CA bundle", f.CA}} {
 		var err error
-		if all[i], _, err = file.Read(of.path, MaxFile); err != nil {
+		if all[i], _, err = file.Read(of.path, file.MaxPEM); err != nil {
 			return nil, newReadError(of.what, of.path, err)
 		}
 	}

@@ -17,6 +17,10 @@ var (
 	ErrTooLarge   = errors.New("is larger than allowed")
 )
 
+// MaxPEM is how large a file with a key or with certificates may be, in bytes: room for several
+// hundred authorities.
+const MaxPEM = 1 << 20
+
 // Open opens the file at path for reading, and returns it with its FileInfo. It does
 // not block, and follows symbolic links. It fails with ErrNotRegular for anything but
 // a regular file, and with ErrTooLarge when the file has more than limit bytes; the

@@ -104,7 +104,7 @@ func loadTLS(files mtls.Files) (*tls.Config, error) {
 	var pem [3][]byte
 	for i, name := range []string{files.Cert, files.Key, files.CA} {
 		var err error
-		if pem[i], _, err = file.Read(name, mtls.MaxFile); err != nil {
+		if pem[i], _, err = file.Read(name, file.MaxPEM); err != nil {
 			return nil, err //nolint:wrapcheck // it names the file
 		}
 	}

@@ -60,11 +60,11 @@ func (f fileCredentials) Clone() credentials.TransportCredentials { return f }
 func loadTLS(files mtls.Files) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12} // of etcd itself
 	if files.Cert != "" {
-		cert, _, err := file.Read(files.Cert, mtls.MaxFile)
+		cert, _, err := file.Read(files.Cert, file.MaxPEM)
 		if err != nil {
 			return nil, fmt.Errorf("certificate: %w", err)
 		}
-		key, _, err := file.Read(files.Key, mtls.MaxFile)
+		key, _, err := file.Read(files.Key, file.MaxPEM)
 		if err != nil {
 			return nil, fmt.Errorf("key: %w", err)
 		}
@@ -75,7 +75,7 @@ func loadTLS(files mtls.Files) (*tls.Config, error) {
 		config.Certificates = []tls.Certificate{pair}
 	}
 	if files.CA != "" {
-		bundle, _, err := file.Read(files.CA, mtls.MaxFile)
+		bundle, _, err := file.Read(files.CA, file.MaxPEM)
 		if err != nil {
 			return nil, fmt.Errorf("CA bundle: %w", err)
 		}
