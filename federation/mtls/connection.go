@@ -16,7 +16,7 @@ import (
 
 // Grace is how long a connection outlives the certificate that its peer has shown. What
 // happens to connections when the own certificate expires is for the peer to say.
-const Grace = time.Minute
+const grace = time.Minute
 
 // What a connection fails with that this side has ended. The errors wrap
 // [net.ErrClosed]: the other side has said nothing.
@@ -164,7 +164,7 @@ func (c *guardedConn) isTrusted(t *trustAnchors) bool {
 }
 
 // timeLeft returns how long the connection may go on.
-func (c *guardedConn) timeLeft() time.Duration { return time.Until(c.chain[0].NotAfter.Add(Grace)) }
+func (c *guardedConn) timeLeft() time.Duration { return time.Until(c.chain[0].NotAfter.Add(grace)) }
 
 // Read implements net.Conn. Its error ends up in the status of the stream.
 func (c *guardedConn) Read(p []byte) (int, error) {

@@ -36,7 +36,7 @@ func (m *tlsMaterial) identitiesOf(certificate *x509.Certificate) []federation.I
 	if m.agent != nil {
 		return spiffeIDs(certificate)
 	}
-	return PeerIDs(certificate)
+	return claimedIDs(certificate)
 }
 
 // hasCertificate reports whether there is a certificate.
@@ -49,7 +49,7 @@ var errNone = errors.New("there is no certificate")
 // without an error has a connection.
 func (m *tlsMaterial) whyMissing() error {
 	if m.agent != nil {
-		return m.agent.whyMissing()
+		return m.agent.whyNothing()
 	}
 	return cmp.Or(m.trouble, errNone)
 }

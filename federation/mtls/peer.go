@@ -2,8 +2,6 @@ package mtls
 
 import (
 	"crypto/x509"
-	"net"
-	"net/netip"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -39,7 +37,7 @@ func (p Peer) IDs() []federation.ID {
 	case p.connection != nil:
 		return p.connection.source.material.Load().identitiesOf(p.State.PeerCertificates[0])
 	}
-	return PeerIDs(p.State.PeerCertificates[0])
+	return claimedIDs(p.State.PeerCertificates[0])
 }
 
 // Expiry returns when the first of the two certificates expires that were shown in the
@@ -74,26 +72,9 @@ func (p Peer) Own() Shown {
 	return p.connection.own
 }
 
-// AddressOf returns what counts as one address: an IPv4 address, or the /64 of an
-// IPv6 address, since a site has at least a /64 (RFC 6177 section 2). Peers without
-// an IP address count as one.
-func AddressOf(a net.Addr) netip.Prefix {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	prefix, _ := ip.Prefix(bits)
-	return prefix
-}
-
-// PeerIDs returns the identities that a certificate carries: its SPIFFE ID and its DNS
+// claimedIDs returns the identities that a certificate carries: its SPIFFE ID and its DNS
 // names without the wildcards. Those of a peer that was verified are for [Peer.IDs] to say.
-func PeerIDs(certificate *x509.Certificate) []federation.ID {
+func claimedIDs(certificate *x509.Certificate) []federation.ID {
 	ids := spiffeIDs(certificate)
 	for _, name := range certificate.DNSNames {
 		if id, err := federation.ParseID(name); err == nil {

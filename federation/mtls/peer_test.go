@@ -75,7 +75,7 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 						t.Errorf("to the %s, the first of the certificates expires at %v, expected %v", name, p.Expiry(), until)
 					}
 				}
-				time.Sleep(time.Hour + Grace - time.Second)
+				time.Sleep(time.Hour + grace - time.Second)
 				synctest.Wait()
 				l.works(t, "before the end")
 				time.Sleep(time.Second)
@@ -131,7 +131,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		owner, consumer, rotate := parties(t, time.Hour, time.Hour)
 		for round := range 5 {
 			l := connect(t, consumer, owner)
-			time.Sleep(time.Hour + Grace) // the timers fire now
+			time.Sleep(time.Hour + grace) // the timers fire now
 			var all sync.WaitGroup
 			all.Go(func() { rotate(owner, time.Hour) })
 			all.Go(func() {
@@ -151,7 +151,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	})
 }
 
-func TestPeerIDs(t *testing.T) {
+func TestClaimedIDs(t *testing.T) {
 	uri := func(s string) *url.URL {
 		return must.Get(url.Parse(s))(t)
 	}
@@ -170,29 +170,12 @@ func TestPeerIDs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, id := range PeerIDs(&tc.certificate) {
+			for _, id := range claimedIDs(&tc.certificate) {
 				got = append(got, id.String())
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestAddressOf(t *testing.T) {
-	for _, tt := range []struct {
-		address net.Addr
-		want    string
-	}{
-		{&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}, "192.0.2.1/32"},
-		{&net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1")}, "192.0.2.1/32"},
-		{&net.TCPAddr{IP: net.ParseIP("2001:db8:1:2:3:4:5:6")}, "2001:db8:1:2::/64"},
-		{&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}, "fe80::/64"},
-		{&net.UnixAddr{Name: "x"}, "invalid Prefix"},
-	} {
-		if got := AddressOf(tt.address).String(); got != tt.want {
-			t.Errorf("the address of %v is %s, expected %s", tt.address, got, tt.want)
-		}
 	}
 }

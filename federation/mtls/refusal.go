@@ -10,24 +10,21 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// Cause is why this side does not accept the certificate of a peer.
-type Cause string
-
-// The causes.
+// The causes for which this side does not accept the certificate of a peer.
 const (
-	Expired          Cause = "expired"   // or it is not valid yet
-	UnknownAuthority Cause = "authority" // none that this side trusts has signed it
-	OtherIdentity    Cause = "identity"  // it has none of the IDs that the owner must have
-	OtherHost        Cause = "host"      // it is not for the server name
-	Unfit            Cause = "rule"      // it breaks another rule
+	causeExpired   = "expired"   // or it is not valid yet
+	causeAuthority = "authority" // none that this side trusts has signed it
+	causeIdentity  = "identity"  // it has none of the IDs that the owner must have
+	causeHost      = "host"      // it is not for the server name
+	causeRule      = "rule"      // it breaks another rule
 )
 
 // RefusedError says why this side does not accept the certificate of a peer. Its text is that
 // of Err.
 type RefusedError struct {
-	Cause  Cause
-	Wanted []federation.ID // of which the owner must have one, for OtherIdentity
-	Err    error
+	Cause   string          // expired, authority, identity, host, or rule for any other
+	Claimed []federation.ID // of the certificate: whether they are the peer's is not known
+	Err     error           // the rule that the certificate breaks
 
 	ca, agent string // from where the authorities are that this side trusts: one of the two is set
 }
@@ -41,13 +38,13 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // Remedy says what to do about a peer, which of names.
 func (e *RefusedError) Remedy(of string) string {
 	switch {
-	case e.Cause == Expired:
+	case e.Cause == causeExpired:
 		return "have " + of + " renew its certificate, and compare the clocks of both machines"
-	case e.Cause == OtherIdentity:
+	case e.Cause == causeIdentity:
 		return "correct owner_id, or the address if another owner answers there"
-	case e.Cause == OtherHost:
+	case e.Cause == causeHost:
 		return "set tls_servername or owner_id to a name that the owner's certificate has, or have the owner get one for this host"
-	case e.Cause != UnknownAuthority:
+	case e.Cause != causeAuthority:
 		return "have " + of + " get a certificate that keeps this rule"
 	case e.agent != "":
 		return "if you know it, have the SPIFFE agent at " + e.agent + " federate with the trust domain of " + of + ", and accept that domain here"
@@ -65,17 +62,17 @@ func RefusalOf(err error) (*RefusedError, bool) {
 	if refused, ok := errors.AsType[*RefusedError](refusal.Err); ok {
 		return refused, true
 	}
-	refused := &RefusedError{Cause: Unfit, Err: refusal.Err}
+	refused := &RefusedError{Cause: causeRule, Err: refusal.Err}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](refusal.Err); ok && invalid.Reason == x509.Expired {
-		refused.Cause = Expired
+		refused.Cause = causeExpired
 	} else if _, ok := errors.AsType[x509.UnknownAuthorityError](refusal.Err); ok {
-		refused.Cause = UnknownAuthority
+		refused.Cause = causeAuthority
 	}
 	return refused, true
 }
 
-// explainRefusal has the error of a handshake say what RefusalOf returns, with where the authorities
-// are from that this side trusts.
+// explainRefusal has the error of a handshake say what RefusalOf returns, with who the peer claims to be
+// and where the authorities are from that this side trusts.
 func (o *followedOrigin) explainRefusal(err error) {
 	if refused, ok := RefusalOf(err); ok {
 		refused.ca = o.files.CA
@@ -83,6 +80,9 @@ func (o *followedOrigin) explainRefusal(err error) {
 			refused.agent = o.agent.socket
 		}
 		refusal, _ := errors.AsType[*tls.CertificateVerificationError](err)
+		if len(refusal.UnverifiedCertificates) > 0 {
+			refused.Claimed = claimedIDs(refusal.UnverifiedCertificates[0])
+		}
 		refusal.Err = refused
 	}
 }

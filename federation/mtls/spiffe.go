@@ -239,8 +239,8 @@ func (a *spiffeAgent) reportTrouble(s *Source, trouble error) {
 	}
 }
 
-// whyMissing returns why there is no certificate yet.
-func (a *spiffeAgent) whyMissing() error {
+// whyNothing returns why there is no certificate yet.
+func (a *spiffeAgent) whyNothing() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return fmt.Errorf("there is no certificate yet from the SPIFFE agent at %s: %w", a.socket, a.trouble)

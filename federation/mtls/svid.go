@@ -45,7 +45,7 @@ func verifySVID(chain []*x509.Certificate, domains map[spiffeid.TrustDomain]*x50
 	domain := raw.TrustDomain()
 	switch bundle, ok := domains[domain]; {
 	case !ok:
-		return &RefusedError{Cause: UnknownAuthority, Err: refused(fmt.Errorf("there is no bundle of trust domain %s, or it is not one that is accepted", domain))}
+		return &RefusedError{Cause: causeAuthority, Err: refused(fmt.Errorf("there is no bundle of trust domain %s, or it is not one that is accepted", domain))}
 	case leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0:
 		return refused(errSignature)
 	case len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) > 0 &&

@@ -79,12 +79,12 @@ func (s *Source) verifyOwner(m *tlsMaterial, chain []*x509.Certificate, serverNa
 	switch {
 	case len(ids) > 0:
 		if !slices.ContainsFunc(m.identitiesOf(leaf), func(id federation.ID) bool { return slices.Contains(ids, id) }) {
-			return &RefusedError{Cause: OtherIdentity, Wanted: ids, Err: fmt.Errorf("certificate is for %s, not for %v", quotedNames(leaf), ids)}
+			return &RefusedError{Cause: causeIdentity, Err: fmt.Errorf("certificate is for %s, not for %v", quotedNames(leaf), ids)}
 		}
 	case m.agent != nil:
-		return &RefusedError{Cause: OtherIdentity, Err: fmt.Errorf("certificate is for %s, and no SPIFFE ID is named that the owner must have", quotedNames(leaf))}
+		return &RefusedError{Cause: causeIdentity, Err: fmt.Errorf("certificate is for %s, and no SPIFFE ID is named that the owner must have", quotedNames(leaf))}
 	case leaf.VerifyHostname(serverName) != nil:
-		return &RefusedError{Cause: OtherHost, Err: fmt.Errorf("certificate is for %s, not for %q", quotedNames(leaf), serverName)}
+		return &RefusedError{Cause: causeHost, Err: fmt.Errorf("certificate is for %s, not for %q", quotedNames(leaf), serverName)}
 	}
 	return nil
 }

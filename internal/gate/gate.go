@@ -2,7 +2,6 @@ package gate
 
 import (
 	"container/list"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -114,7 +113,7 @@ func newGate(c Config) *Gate {
 // oldest handshake is then displaced if it has lasted for safeHandshake; otherwise
 // admitted is nil.
 func (g *Gate) admitConn(conn net.Conn) (admitted, displaced *countedConn, over string) {
-	c := &countedConn{Conn: conn, gate: g, address: mtls.AddressOf(conn.RemoteAddr()), since: time.Now()}
+	c := &countedConn{Conn: conn, gate: g, address: networkOf(conn.RemoteAddr()), since: time.Now()}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	v := g.addresses[c.address]
@@ -151,6 +150,23 @@ func (g *Gate) admitConn(conn net.Conn) (admitted, displaced *countedConn, over 
 	return c, displaced, over
 }
 
+// networkOf returns what counts as one address: an IPv4 address, or the /64 of an
+// IPv6 address, since a site has at least a /64 (RFC 6177 section 2). Peers without
+// an IP address count as one.
+func networkOf(a net.Addr) netip.Prefix {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := 64
+	if ip.Is4() {
+		bits = 32
+	}
+	prefix, _ := ip.Prefix(bits)
+	return prefix
+}
+
 // enlistHandshake adds a connection to those that are in their handshake. The caller holds the
 // lock.
 func (g *Gate) enlistHandshake(c *countedConn) {
@@ -168,19 +184,17 @@ func (g *Gate) completeHandshake(c *countedConn) {
 // that peer sees an alert only, which has no reason. Other handshakes that fail say
 // nothing of a peer. Role is what peers of its port are called.
 func (g *Gate) reportRefusal(c *countedConn, role string, err error) {
-	refusal, ok := errors.AsType[*tls.CertificateVerificationError](err)
-	refused, _ := mtls.RefusalOf(err)
-	if !ok || len(refusal.UnverifiedCertificates) == 0 {
+	refused, ok := mtls.RefusalOf(err)
+	if !ok {
 		return
 	}
-	reason, remedy := refusal.Err, refused.Remedy("the peer") // nothing vouches for what the peer says of itself
+	reason, remedy := refused.Err, refused.Remedy("the peer") // nothing vouches for what the peer says of itself
 	for cause := reason; cause != nil; cause = errors.Unwrap(cause) {
 		reason = cause // what is around it repeats the identities
 	}
-	ids := mtls.PeerIDs(refusal.UnverifiedCertificates[0])
 	g.log.Warn("peer turned away: its certificate is not accepted", "role", role, "address", c.RemoteAddr(),
-		"identities", safetext.Printable(fmt.Sprint(ids)), "error", safetext.Printable(reason.Error()), "remedy", remedy)
-	g.tell(TurnedAway{Role: role, Address: c.RemoteAddr(), IDs: ids, Reason: BadCertificate, Rule: reason.Error(), Remedy: remedy})
+		"identities", safetext.Printable(fmt.Sprint(refused.Claimed)), "error", safetext.Printable(reason.Error()), "remedy", remedy)
+	g.tell(TurnedAway{Role: role, Address: c.RemoteAddr(), IDs: refused.Claimed, Reason: BadCertificate, Rule: reason.Error(), Remedy: remedy})
 }
 
 // reportExcess reports that a connection is closed because of a limit.

@@ -232,3 +232,20 @@ func TestNothingIsSentAfterAFailedWrite(t *testing.T) {
 		t.Errorf("the peer got %q and %v, expected nothing", got, err)
 	}
 }
+
+func TestNetworkOf(t *testing.T) {
+	for _, tt := range []struct {
+		address net.Addr
+		want    string
+	}{
+		{&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}, "192.0.2.1/32"},
+		{&net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1")}, "192.0.2.1/32"},
+		{&net.TCPAddr{IP: net.ParseIP("2001:db8:1:2:3:4:5:6")}, "2001:db8:1:2::/64"},
+		{&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}, "fe80::/64"},
+		{&net.UnixAddr{Name: "x"}, "invalid Prefix"},
+	} {
+		if got := networkOf(tt.address).String(); got != tt.want {
+			t.Errorf("the address of %v is %s, expected %s", tt.address, got, tt.want)
+		}
+	}
+}

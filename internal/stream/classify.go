@@ -155,7 +155,7 @@ func (e sessionError) logKey() string {
 		case x509.CertificateInvalidError:
 			kind.WriteString(strconv.Itoa(int(err.Reason)))
 		case *mtls.RefusedError:
-			kind.WriteString(string(err.Cause))
+			kind.WriteString(err.Cause)
 		}
 	}
 	text, _ := alertText(e.err)
