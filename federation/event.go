@@ -1,13 +1,15 @@
 package federation
 
-// Operation is what an owner says in one message.
+// Operation is what an owner says in one message. The zero value is none.
 type Operation uint8
+
+// The operations.
 
 const (
 	// Alive is a response without a resource. It says only that the owner is
 	// there: it may be a heartbeat, or come from an owner that has not loaded its
 	// services yet.
-	Alive Operation = iota
+	Alive Operation = iota + 1
 	// Upsert carries a whole service, new or changed.
 	Upsert
 	// Delete names a service that the owner no longer offers.
@@ -17,7 +19,7 @@ const (
 	End
 )
 
-// String returns the operation in lower case, as metrics and logs show it.
+// String returns the operation in lower case, as metrics and logs show it, or "" for none.
 func (o Operation) String() string {
 	return [...]string{Alive: "alive", Upsert: "upsert", Delete: "delete", End: "end"}[o]
 }

@@ -88,7 +88,7 @@ func TestReceive(t *testing.T) {
 		}{
 			"alive":   {false, Update{Event: federation.Event{Operation: federation.Alive}}, federation.Alive},
 			"end":     {true, Update{Event: federation.Event{Operation: federation.Alive}}, federation.End},
-			"refused": {true, Update{Event: federation.Event{Operation: federation.Alive}, Invalid: refused}, federation.Alive},
+			"refused": {true, Update{Invalid: refused}, 0},
 			"upsert":  {true, Update{Event: federation.Event{Operation: federation.Upsert}}, federation.Upsert},
 		} {
 			silence := time.AfterFunc(time.Second, func() {})

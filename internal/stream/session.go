@@ -255,7 +255,7 @@ func (c *Consumer) receiveUpdate(with *conversation) (Update, int, error) {
 		return Update{}, 0, err
 	}
 	with.silence.Stop()
-	if with.announced.Marked && update.Invalid == nil && update.Operation == federation.Alive {
+	if with.announced.Marked && update.Operation == federation.Alive {
 		update.Operation = federation.End
 	}
 	return update, size, nil

@@ -33,8 +33,8 @@ func TestDecode(t *testing.T) {
 	known := web
 	known.ID = "web.fed.example"
 	good := []accepted[*rdpb.StreamResponse, federation.Event]{
-		{"empty", &rdpb.StreamResponse{}, federation.Event{}},
-		{"alive", &rdpb.StreamResponse{ResourceUrl: wire.ResourceURL, Nonce: "n", Context: "c"}, federation.Event{}},
+		{"empty", &rdpb.StreamResponse{}, federation.Event{Operation: federation.Alive}},
+		{"alive", &rdpb.StreamResponse{ResourceUrl: wire.ResourceURL, Nonce: "n", Context: "c"}, federation.Event{Operation: federation.Alive}},
 		{"upsert", &rdpb.StreamResponse{Operation: upsert, Resource: resource(goldenService)}, web},
 		{"upsert with an ID that is not the name", &rdpb.StreamResponse{Operation: upsert, ResourceId: "web.fed.example", Resource: resource(goldenService)}, known},
 		{"upsert with an ID that is the name", &rdpb.StreamResponse{Operation: upsert, ResourceId: "web", Resource: resource(goldenService)}, web},

@@ -152,8 +152,8 @@ func TestDecodeV1Alpha1(t *testing.T) {
 	web := federation.Event{Operation: federation.Upsert, Name: "web", Service: wantDraft(t)}
 	withdrawn := federation.Event{Operation: federation.Delete, Name: "web"}
 	good := []accepted[*rdpb1.StreamResponse, federation.Event]{
-		{"empty", &rdpb1.StreamResponse{}, federation.Event{}},
-		{"alive", &rdpb1.StreamResponse{ResourceUrl: wire.ResourceURLV1Alpha1, Nonce: "n"}, federation.Event{}},
+		{"empty", &rdpb1.StreamResponse{}, federation.Event{Operation: federation.Alive}},
+		{"alive", &rdpb1.StreamResponse{ResourceUrl: wire.ResourceURLV1Alpha1, Nonce: "n"}, federation.Event{Operation: federation.Alive}},
 		{"create", create(goldenDraft), web},
 		{"create without resource_url", &rdpb1.StreamResponse{Operation: rdpb1.StreamResponse_CREATE, Resource: draft(goldenDraft)}, web},
 		{"update", &rdpb1.StreamResponse{Operation: update, Resource: draft(goldenDraft)}, web},
