@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// The rules that an endpoint address can break, in addition to those of a name.
+// The rules that an endpoint address can break, beside those of a name.
 var (
 	errAddressZone = errors.New("address has a zone identifier")
 	errAddressForm = errors.New("address is neither an IP address nor a host name")
 )
 
 // Address is where an endpoint is reached: an IP address or a host name. Only
-// [ParseAddress] makes one. The zero value is no address. Addresses are equal (==)
-// when they are the same.
+// [ParseAddress] makes one. The zero value is no address. Two addresses are the same
+// when they are equal (==).
 type Address struct {
 	ip   netip.Addr
 	host FQDN
@@ -24,7 +24,8 @@ type Address struct {
 // ParseAddress returns the address that s spells: an IPv4 address in dotted
 // decimal, an IPv6 address without brackets, or a host name that [ParseFQDN]
 // accepts. An IPv4-mapped IPv6 address is the IPv4 address. Zone identifiers, ports,
-// prefixes and octets with leading zeros are refused.
+// prefixes and octets with leading zeros are refused. The error is a sentence about the rule
+// that s breaks, without s itself: whoever shows it knows s, and quotes it.
 func ParseAddress(s string) (Address, error) {
 	if ip, err := netip.ParseAddr(s); err == nil {
 		if ip.Zone() != "" {

@@ -7,7 +7,7 @@ import (
 )
 
 // Reason is the kind of rule that a refused message broke. It is the value of a
-// metric label, so the set is small and fixed.
+// metric label, so that the set is small and fixed. The zero value is no reason.
 type Reason string
 
 // The reasons for which a message is refused.
@@ -35,7 +35,7 @@ type InvalidError struct {
 }
 
 // Invalidf returns the error for a field that breaks a rule, without the name of
-// the service. Strings of a peer are to be quoted in the rule, as by %+q.
+// the service. A program that refuses services by a rule of its own says so by it. Strings of a peer are to be quoted in the rule, as by %+q.
 func Invalidf(field string, reason Reason, format string, args ...any) *InvalidError {
 	return &InvalidError{Field: field, Reason: reason, Rule: fmt.Sprintf(format, args...)}
 }
@@ -48,13 +48,12 @@ func (e *InvalidError) In(format string, args ...any) *InvalidError {
 
 // Error returns the service, the field and the rule.
 func (e *InvalidError) Error() string {
-	switch {
-	case e.Service == "" && e.Field == "":
-		return e.Rule
-	case e.Field == "":
-		return fmt.Sprintf("service %s: %s", safetext.Quote(e.Service), e.Rule)
-	case e.Service == "":
-		return fmt.Sprintf("%s: %s", e.Field, e.Rule)
+	text := e.Rule
+	if e.Field != "" {
+		text = e.Field + ": " + text
 	}
-	return fmt.Sprintf("service %s: %s: %s", safetext.Quote(e.Service), e.Field, e.Rule)
+	if e.Service != "" {
+		text = "service " + safetext.Quote(e.Service) + ": " + text
+	}
+	return text
 }

@@ -24,7 +24,7 @@ func (o Operation) String() string {
 	return [...]string{Alive: "alive", Upsert: "upsert", Delete: "delete", End: "end"}[o]
 }
 
-// Event is one message of an owner.
+// Event is one message of an owner. The zero value says nothing.
 type Event struct {
 	Operation Operation
 	Name      string // of the service, for Upsert and Delete; equal to ID for a Delete that has only an ID

@@ -25,12 +25,12 @@ func Example() {
 		Endpoints: []federation.Endpoint{{Address: address, Port: 8443}},
 		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
 	}
-	fmt.Println(service.FQDN, service.Validate())
+	fmt.Println(service.FQDN, "at", service.Endpoints[0], service.Validate())
 
 	service.Endpoints[0].Port = 0
 	invalid, _ := errors.AsType[*federation.InvalidError](service.Validate())
 	fmt.Println(invalid.Field, invalid.Reason)
 	// Output:
-	// shop.fed.example. <nil>
+	// shop.fed.example. at 192.0.2.1:8443 <nil>
 	// endpoints[0].port port
 }

@@ -35,8 +35,10 @@ var (
 )
 
 // ParseID returns the identity that s spells: a SPIFFE ID such as
-// spiffe://example.org/owner, or a host name as [federation.ParseFQDN] takes it.
-// IP addresses, wildcards and other URIs are not identities.
+// spiffe://example.org/owner, or a host name as [ParseFQDN] takes it. A SPIFFE ID has at most 2048 bytes,
+// a trust domain of at most 255, and a path (SPIFFE-ID section 2.3, X509-SVID section 3.1).
+// IP addresses, wildcards and other URIs are not identities. The error quotes s, and
+// unwraps to the rule that s breaks.
 func ParseID(s string) (ID, error) {
 	if strings.Contains(s, "://") {
 		id, err := parseSPIFFE(s)

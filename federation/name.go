@@ -43,9 +43,11 @@ type FQDN struct{ name string }
 // its final dot, in upper or lower case, in A-labels or U-labels.
 //
 // Every label is 1 to 63 of a-z, 0-9, '-' and '_', does not begin with '_' and
-// neither begins nor ends with '-' (RFC 1123 section 2.1, RFC 8552); the last
-// one is no number, neither in digits nor as 0x with hexadecimal digits or none; the whole is at most 254 characters with its final
-// dot (RFC 1035 section 2.3.4). The root is not a name of this kind.
+// neither begins nor ends with '-' (RFC 1123 section 2.1, RFC 8552). The last
+// one is no number, neither in digits nor as 0x with hexadecimal digits or none, because
+// browsers and resolvers would take the name for an address. The whole is at most 254
+// characters with its final dot (RFC 1035 section 2.3.4). The root is not a name of this kind. The error is a sentence
+// about the rule that s breaks, without s itself: whoever shows it knows s, and quotes it.
 func ParseFQDN(s string) (FQDN, error) {
 	name, err := normalizeName(s)
 	if err != nil {

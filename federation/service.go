@@ -1,7 +1,9 @@
 package federation
 
 import (
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -41,13 +43,18 @@ type Endpoint struct {
 	Description string   // for people, of at most 4096 bytes
 }
 
+// String returns the address and the port as net.JoinHostPort joins them, for example
+// 192.0.2.1:443, [2001:db8::1]:443 or host.example:443. A host name has no final dot.
+func (e Endpoint) String() string {
+	return net.JoinHostPort(strings.TrimSuffix(e.Address.String(), "."), strconv.Itoa(int(e.Port)))
+}
+
 // Pair is one entry of a map that the protocol carries: a key of at most 512 bytes, and a value
 // of at most 16,384, as owners put certificates there. A list of pairs is sorted by key, bytewise,
 // and has no key twice.
 type Pair struct{ Key, Value string }
 
-// Pairs returns the entries of m in the order that lists of pairs have. It returns
-// nil for an empty map.
+// Pairs returns the entries of m in the order that lists of pairs have, or nil for an empty map.
 func Pairs(m map[string]string) []Pair {
 	if len(m) == 0 {
 		return nil
@@ -86,7 +93,7 @@ func (i Instance) Selects(labels []string) bool {
 	return slices.ContainsFunc(labels, func(l string) bool { return slices.Contains(i.EndpointSelector, l) })
 }
 
-// Protocol is what an instance speaks.
+// Protocol is what an instance speaks. The zero value is none.
 type Protocol uint8
 
 // The protocols of the specification ('Complex Type Instance').

@@ -191,6 +191,16 @@ func TestParseProtocol(t *testing.T) {
 	}
 }
 
+func TestEndpointString(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1:443", "2001:db8::1": "[2001:db8::1]:443", "host.example": "host.example:443",
+	} {
+		if got := (federation.Endpoint{Address: must.Get(federation.ParseAddress(address))(t), Port: 443}).String(); got != want {
+			t.Errorf("an endpoint at %s is %s, expected %s", address, got, want)
+		}
+	}
+}
+
 func TestOperationString(t *testing.T) {
 	var got []string
 	for o := federation.Alive; o <= federation.End; o++ {

@@ -16,9 +16,9 @@ import (
 // rule that s breaks, in the order in which the fields are declared here. Its
 // Field is the path of the field in the protocol, such as endpoints[2].address.
 //
-// Whatever makes a Service calls it once: package wire for what an owner sent,
-// and the registry of package owner for what a program publishes. Nothing
-// downstream checks a service again. A nil service is not valid.
+// Whatever makes a Service calls it once: package consumer for what an owner sent,
+// and package owner for what a program publishes. Nothing downstream checks a service
+// again. A nil service is not valid.
 //
 // What depends on the configuration of a consumer is not checked here: the zones
 // that an owner may publish in, and the addresses that it may publish.

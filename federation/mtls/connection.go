@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Grace is how long a connection outlives the certificate that its peer has shown. What
+// grace is how long a connection outlives the certificate that its peer has shown. What
 // happens to connections when the own certificate expires is for the peer to say.
 const grace = time.Minute
 
@@ -190,7 +190,7 @@ func (c *guardedConn) closeWithReason(reason error) {
 }
 
 // closeIfExpired ends the connection if the certificate of the peer has expired for longer than
-// Grace, unless the clock has been set back since the timer was set that calls it.
+// grace, unless the clock has been set back since the timer was set that calls it.
 func (c *guardedConn) closeIfExpired() {
 	s := c.source
 	s.judging.Lock()

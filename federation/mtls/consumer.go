@@ -9,9 +9,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// Consumer is the identity of a consumer towards one owner: a Source, whose Run
-// keeps the certificates current and whose Changed reports that they changed, and the
-// identity that the owner must have. It implements stream.Identity.
+// Consumer is the identity of a program towards one owner, of which it gets services or with which it
+// registers: a Source, which says who the program is, and the identity that the owner must have.
 type Consumer struct {
 	*Source
 
@@ -19,7 +18,7 @@ type Consumer struct {
 	IDs        []federation.ID // of which the owner's certificate must have one, instead of ServerName; default: none
 }
 
-// OwnerName is the name of the owner at these addresses where nobody has given it one: its
+// OwnerName returns the name of the owner at these addresses, at least one, where nobody has given it one: its
 // identity if there is exactly one, otherwise the first address. The server name follows if
 // there is one, as one owner can have several catalogs.
 func (c Consumer) OwnerName(addresses []string) string {
@@ -33,13 +32,14 @@ func (c Consumer) OwnerName(addresses []string) string {
 	return name
 }
 
-// Credentials returns those for a connection to an address, host:port. See
-// [Source.Client].
+// Credentials returns the credentials of gRPC for a connection to an address, host:port, as
+// [Source.Client] makes them.
 func (c Consumer) Credentials(address string) credentials.TransportCredentials {
 	return c.Client(c.ServerNameAt(address), c.IDs)
 }
 
-// ServerNameAt returns the server name for a connection to an address: the host of that is the default.
+// ServerNameAt returns the server name for a connection to an address, host:port: ServerName, or the host
+// where that is empty.
 func (c Consumer) ServerNameAt(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -41,7 +41,7 @@ func (p Peer) IDs() []federation.ID {
 }
 
 // Expiry returns when the first of the two certificates expires that were shown in the
-// handshake: that side's peer ends the connection its grace later. It is zero where the
+// handshake: the side that was shown that one ends the connection a minute later. It is zero where the
 // credentials are not those of a Source.
 func (p Peer) Expiry() time.Time {
 	if p.connection == nil {
@@ -50,10 +50,10 @@ func (p Peer) Expiry() time.Time {
 	return p.connection.expiry
 }
 
-// Shown is the certificate by which a party identifies itself.
+// Shown is the certificate by which this side has identified itself in a handshake. The zero value is none.
 type Shown struct {
-	Renew  string    // says what there is to renew: the file, or who issues it
-	Expiry time.Time // of the first of its chain
+	Renew  string    // says what there is to renew, for a sentence: the file, or who issues it
+	Expiry time.Time // of the first of its chain to expire
 }
 
 func (o *followedOrigin) shownCertificate(m *tlsMaterial) Shown {

@@ -124,7 +124,7 @@ func (s *Source) newWatch(files Files, events <-chan fsnotify.Event) *file.Watch
 // is no longer trusted: with files within a second where the file system sends
 // notifications, and within a minute or so where it does not, with a SPIFFE agent as soon
 // as it says so. Whether Run runs or not, connections end when the certificate of the peer
-// has expired for longer than Grace.
+// has expired for longer than a minute.
 //
 // Files that Load would refuse, and what an agent sends against the rules, leave the old
 // material in use, if there is any: Trouble says why. So does an agent that is away, until its

@@ -27,7 +27,7 @@ import (
 //
 // A connection ends when the CA bundle is replaced by one that has no authority of the
 // owner's certificate, and when the certificate that the owner has shown has expired for
-// longer than the grace. The AuthInfo is a [Peer].
+// longer than a minute. The AuthInfo is a [Peer].
 //
 // The error of a handshake in which the owner's certificate was refused is a
 // *tls.CertificateVerificationError, with a text that is safe to show; see RefusalOf.

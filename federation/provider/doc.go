@@ -1,8 +1,8 @@
-// Package provider registers a program with an owner, which publishes it for as long as
-// the program lives.
+// Package provider registers a program with an owner, which publishes it for as long as the program lives.
+// Its main types are [Provider], which keeps the nodes registered, [Node], which is a place where the program
+// provides a service, and [Status], which says what has become of a node.
 //
-// A program that provides services imports it, sets the nodes at which it provides them,
-// and runs a [Provider] beside its servers:
+// A program sets its nodes, and runs a Provider beside its servers:
 //
 //	identity, err := mtls.Load(mtls.Files{Cert: "tls.crt", Key: "tls.key", CA: "ca.crt"}, nil)
 //	...
@@ -14,23 +14,21 @@
 //	err = p.Set(provider.Node{Service: "shop.fed.example", URI: "https://:8443"})
 //	go p.Run(ctx)
 //
-// Which services the program may register, at which addresses and for how long, is decided
-// by the owner's rules for the identity in its certificate. What they do not allow is
-// refused with the rule that is broken: see [Status]. Everything else stays registered.
+// The owner's rules decide, by the identity in the certificate, which services the program may register, at
+// which addresses and for how long. The owner refuses a node that its rules do not allow, and says which rule
+// that is: see Status.Rule. The other nodes stay registered.
 //
 // # Time
 //
-// The owner grants a time to live, the ttl. The Provider tells it of each node again
-// before half of that is over, so a program that is killed is withdrawn a ttl later, and
-// one that is stopped or cut off for less is not. A stream that breaks is opened again,
-// with another address where there is one, and everything is registered anew there:
-// within the ttl, nobody notices. An owner that does not answer for half a ttl is left as
-// well. So is a connection on which nothing arrives any more.
+// The owner grants a node a time to live, the ttl. The Provider tells the owner of each node again before half
+// of the ttl is over. So a program that is killed is withdrawn a ttl later, and a program that is stopped or
+// cut off for less than that is not. When a stream breaks, the Provider opens another one, at another address
+// if there is one, and registers everything anew there: within the ttl, nobody notices. The Provider also
+// leaves an owner that does not answer for half a ttl, and a connection on which nothing arrives any more.
 //
 // # End
 //
-// When the context of Run ends, or Drain is called, all nodes are cleared, and the owner
-// withdraws them at once. Clients may have the answers of DNS in their caches, and go on
-// to connect for a while: a program that serves on for that time after Drain loses no
-// request.
+// When the context of Run ends, or Drain is called, the Provider clears all nodes, and the owner withdraws
+// them at once. Clients may have the answers of DNS in their caches, and go on to connect for a while. A
+// program that serves on for that time after Drain loses no request.
 package provider

@@ -78,7 +78,7 @@ type State uint8
 
 // The states of a node.
 const (
-	Pending    State = iota // no owner has answered yet, or the node has expired
+	Pending    State = iota // it is not registered yet, or not any more: Status.Err says why, once there is a reason
 	Registered              // an owner has stored it, and publishes it unless Status.Waits
 	Lost                    // it was registered, and the stream to the owner is gone: it stays until Status.Until, and is registered again before if an owner can be reached
 	Refused                 // it breaks a rule of the owner, which is asked again now and then

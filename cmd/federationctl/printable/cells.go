@@ -6,8 +6,6 @@ package printable
 
 import (
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -24,12 +22,7 @@ func ServiceCells(s *federation.Service) (name, fqdn, instances, endpoints strin
 		}
 		return QuoteText(in.ID) + "/" + in.Protocol.String()
 	})
-	return QuoteText(s.Name), strings.TrimSuffix(s.FQDN.String(), "."), instances, JoinFew(s.Endpoints, most, ",", EndpointAddress)
-}
-
-// EndpointAddress returns where an endpoint is.
-func EndpointAddress(e federation.Endpoint) string {
-	return net.JoinHostPort(strings.TrimSuffix(e.Address.String(), "."), strconv.Itoa(int(e.Port)))
+	return QuoteText(s.Name), strings.TrimSuffix(s.FQDN.String(), "."), instances, JoinFew(s.Endpoints, most, ",", federation.Endpoint.String)
 }
 
 // JoinFew joins what is shown of the first few entries of a list, and counts all of them where
