@@ -310,6 +310,28 @@ func TestDocumentedForwarding(t *testing.T) {
 	}
 }
 
+// TestDocumentedStubZone has Unbound ask a CoreDNS with the plugin, by the line of docs/places.md.
+func TestDocumentedStubZone(t *testing.T) {
+	t.Parallel()
+	program(t, "unbound", "unbound")
+	row := regexp.MustCompile("(?m)^ *\\| Unbound \\| `(.*)` with `(.*)` and `(.*)` \\|$").FindStringSubmatch(documentAt(t, "docs/places.md").prose)
+	if row == nil {
+		t.Fatal("docs/places.md has no line for Unbound")
+	}
+	p := newPlace(t)
+	o := startOwner(t, p, simpleService("web", "web.fed.example", "192.0.2.1"))
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address))
+	d.awaitComplete(t, "nope.fed.example")
+	server := strings.Replace(row[3], "192.0.2.53", strings.Replace(d.address, ":", "@", 1), 1)
+	resolver := startUnbound(t, "", row[1]+"\n\t"+row[2]+"\n\t"+server+"\n")
+	awaitReply(t, resolver, "web.fed.example", dns.TypeA, func(m *dns.Msg) string {
+		if got := summary(m); got != "NOERROR 192.0.2.1" {
+			return "Unbound answers " + got
+		}
+		return ""
+	})
+}
+
 // TestTransports asks a process over UDP, without EDNS and with it, and over TCP. What is answered is in
 // the table of package plugin.
 func TestTransports(t *testing.T) {

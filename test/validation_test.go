@@ -63,10 +63,8 @@ var signedQuestions = []signedQuestion{
 	{"dns", "A", true},
 }
 
-// startUnbound runs Unbound as a validating resolver of a zone with the given name
-// server and key. Everything that makes a resolver strict is on: aggressive use of
-// denials (RFC 8198), query name minimisation, and names in random case.
-func startUnbound(t testing.TB, zone, authority string, key *dns.DNSKEY) (address string) {
+// startUnbound runs Unbound with further options of the server, and zones that it asks elsewhere.
+func startUnbound(t testing.TB, options, zones string) (address string) {
 	t.Helper()
 	dir := t.TempDir()
 	address = loopback.Address(t)
@@ -85,8 +83,20 @@ func startUnbound(t testing.TB, zone, authority string, key *dns.DNSKEY) (addres
 	do-ip6: no
 	do-not-query-localhost: no
 	access-control: 127.0.0.0/8 allow
-	module-config: "validator iterator"
-	trust-anchor: "%[3]s"
+%[3]sremote-control:
+	control-enable: no
+%[4]s`, port, dir, options, zones))
+	startServer(t, "unbound", "unbound", dir, "-d", "-p", "-c", config)
+	return address
+}
+
+// startValidator runs Unbound as a validating resolver of a zone with the given name server and key.
+// Everything that makes a resolver strict is on: aggressive use of denials (RFC 8198), query name
+// minimisation, and names in random case.
+func startValidator(t testing.TB, zone, authority string, key *dns.DNSKEY) (address string) {
+	t.Helper()
+	return startUnbound(t, fmt.Sprintf(`	module-config: "validator iterator"
+	trust-anchor: "%s"
 	val-log-level: 2
 	aggressive-nsec: yes
 	qname-minimisation: yes
@@ -94,15 +104,11 @@ func startUnbound(t testing.TB, zone, authority string, key *dns.DNSKEY) (addres
 	use-caps-for-id: yes
 	harden-referral-path: no
 	prefetch: no
-remote-control:
-	control-enable: no
-stub-zone:
-	name: "%[4]s"
-	stub-addr: %[5]s
+`, strings.ReplaceAll(key.String(), "\t", " ")), fmt.Sprintf(`stub-zone:
+	name: "%s"
+	stub-addr: %s
 	stub-no-cache: no
-`, port, dir, strings.ReplaceAll(key.String(), "\t", " "), zone, strings.Replace(authority, ":", "@", 1)))
-	startServer(t, "unbound", "unbound", dir, "-d", "-p", "-c", config)
-	return address
+`, zone, strings.Replace(authority, ":", "@", 1)))
 }
 
 // TestValidation lets Unbound validate the answers that plugin dnssec has
@@ -117,7 +123,7 @@ func TestValidation(t *testing.T) {
 	d := startCoreDNS(t, federationBlock(p, "fed.example", "dnssec {\n\tkey file "+path+"\n}", o.address)+
 		fmt.Sprintf(".:PORT {\n\tbind 127.0.0.1\n\tforward . %s\n}", hosts))
 	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
-	resolver := startUnbound(t, "fed.example.", d.address, key)
+	resolver := startValidator(t, "fed.example.", d.address, key)
 	awaitReply(t, resolver, "fed.example", dns.TypeSOA, func(m *dns.Msg) string {
 		if m.Rcode != dns.RcodeSuccess {
 			return "Unbound says " + dns.RcodeToString[m.Rcode]
