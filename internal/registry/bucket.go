@@ -6,23 +6,23 @@ import (
 	"slices"
 )
 
-// bucket has the entries of the names that package resume has in one leaf, in the order of
-// the names. It never changes. One bucket of a million services has two thousand entries, so
-// they are in chunks: the next bucket shares those in which nothing is different. A bucket
-// that is nil is empty.
+// bucket has the entries of the names that belong to one leaf of package resume, in the order of
+// the names. A bucket never changes; withEdits makes the next one. One bucket of a million services
+// has two thousand entries, so they are in chunks, and the next bucket shares the chunks in which
+// nothing is different. A nil bucket is empty.
 type bucket struct{ chunks [][]*serviceEntry } // none of them is empty
 
-// chunkEntries is how many entries a chunk has that was split off. Two neighbours have more
-// than that together, and no chunk has more than twice as many.
+// chunkEntries is how many entries a chunk has that was split off. Two neighbours have more entries
+// together, and no chunk has more than twice as many.
 const chunkEntries = 64
 
-// entryEdit is another entry for a name; nil for one that goes.
+// entryEdit is another entry for a name, or nil for an entry that goes.
 type entryEdit struct {
 	name  string
 	entry *serviceEntry
 }
 
-// listChunks returns the chunks.
+// listChunks returns the chunks of the bucket, which may be nil.
 func (b *bucket) listChunks() [][]*serviceEntry {
 	if b == nil {
 		return nil
@@ -30,7 +30,7 @@ func (b *bucket) listChunks() [][]*serviceEntry {
 	return b.chunks
 }
 
-// len returns how many entries there are.
+// len returns the number of entries.
 func (b *bucket) len() (n int) {
 	for _, c := range b.listChunks() {
 		n += len(c)
@@ -38,7 +38,7 @@ func (b *bucket) len() (n int) {
 	return n
 }
 
-// allEntries yields the entries.
+// allEntries returns the entries in the order of their names.
 func (b *bucket) allEntries() iter.Seq[*serviceEntry] {
 	return func(yield func(*serviceEntry) bool) {
 		for _, c := range b.listChunks() {
@@ -68,12 +68,13 @@ func (b *bucket) findEntry(name string) *serviceEntry {
 	return chunks[at-1][i]
 }
 
-// searchChunk returns where in a chunk the name is, or would be.
+// searchChunk returns the place of the name in a chunk, or where it would be, and whether it is
+// there.
 func searchChunk(entries []*serviceEntry, name string) (int, bool) {
 	return slices.BinarySearchFunc(entries, name, func(e *serviceEntry, name string) int { return cmp.Compare(e.service.Name(), name) })
 }
 
-// withEdits returns a bucket with other entries, which are in the order of their names.
+// withEdits returns a bucket with the edits applied. The edits are in the order of their names.
 func (b *bucket) withEdits(edits []entryEdit) *bucket {
 	chunks := b.listChunks()
 	next := &bucket{make([][]*serviceEntry, 0, len(chunks)+1)}
@@ -93,7 +94,7 @@ func (b *bucket) withEdits(edits []entryEdit) *bucket {
 	return next
 }
 
-// mergeEdits returns a chunk with other entries.
+// mergeEdits returns a chunk with the edits applied.
 func mergeEdits(old []*serviceEntry, edits []entryEdit) []*serviceEntry {
 	entries := make([]*serviceEntry, 0, len(old)+len(edits))
 	for _, e := range edits {
@@ -109,8 +110,8 @@ func mergeEdits(old []*serviceEntry, edits []entryEdit) []*serviceEntry {
 	return append(entries, old...)
 }
 
-// appendEntries appends entries to a bucket that nobody else has yet. A part of a chunk gets memory of
-// its own, lest it keep entries alive that are gone from the other part.
+// appendEntries appends entries to a bucket that nobody else has seen. A part of a chunk gets
+// memory of its own, because it would otherwise keep entries of the other part alive.
 func (b *bucket) appendEntries(entries []*serviceEntry) {
 	switch last := len(b.chunks) - 1; {
 	case len(entries) == 0:
@@ -125,8 +126,8 @@ func (b *bucket) appendEntries(entries []*serviceEntry) {
 	}
 }
 
-// entryPair is what becomes of a service: its entries in one version and in another one, which
-// are not the same.
+// entryPair is the entries of one service in two versions, which differ. A nil entry says that the
+// version does not have the service.
 type entryPair struct{ before, after *serviceEntry }
 
 func (p entryPair) serviceName() string {
@@ -136,7 +137,7 @@ func (p entryPair) serviceName() string {
 	return p.before.service.Name()
 }
 
-// diffBuckets returns what becomes of the services of one bucket in another one.
+// diffBuckets returns a pair for each service that differs between two buckets.
 func diffBuckets(before, after *bucket) []entryPair {
 	if before == after {
 		return nil
@@ -171,7 +172,8 @@ func diffBuckets(before, after *bucket) []entryPair {
 	}
 }
 
-// nextChunk returns what is left of a chunk, or the next one where nothing is.
+// nextChunk returns the rest of a chunk, or the next chunk where nothing is left of it, and the
+// later chunks.
 func nextChunk(chunk []*serviceEntry, chunks [][]*serviceEntry) (now []*serviceEntry, later [][]*serviceEntry) {
 	if len(chunk) > 0 || len(chunks) == 0 {
 		return chunk, chunks
@@ -179,7 +181,7 @@ func nextChunk(chunk []*serviceEntry, chunks [][]*serviceEntry) (now []*serviceE
 	return chunks[0], chunks[1:]
 }
 
-// compareFirst compares the names of the first entries. What is at its end comes last.
+// compareFirst compares the names of the first entries. An empty list comes last.
 func compareFirst(a, b []*serviceEntry) int {
 	switch {
 	case len(b) == 0:

@@ -1,19 +1,19 @@
-// Package registry is the published catalog of an owner: a program that publishes services
-// from data of its own makes a [Registry] with [New], fills it with Set, Upsert and Delete,
-// from any number of goroutines, and gives it to an owner.Server. Package source fills one
-// from several origins.
+// Package registry is the published catalog of an owner. A program that publishes services
+// from data of its own makes a [Registry] with [New], fills it with Set, Upsert and Delete
+// from any number of goroutines, and gives it to an owner.Server, which sends each consumer the
+// updates of a [Subscription]. Package source fills a registry from several origins.
 //
 // The catalog is one immutable version at a time. A writer makes the next version, which shares
-// all that is as before. Who reads one needs no lock, and whoever has been told a version is
-// told what differs in a newer one:
+// everything that has not changed. A reader of a version needs no lock, and a subscriber that has one
+// version is sent only the difference to a newer one:
 //
 //   - a [Subscription] is the version that its subscriber was told last. It begins with an
-//     empty one: so the subscriber is told the whole catalog, then its end, and then changes.
-//     A slow one is told each service that has changed once, as it is then;
+//     empty version: so the subscriber is told the whole catalog, then its end, and then changes.
+//     A slow subscriber is told each service that has changed once, in its latest version;
 //   - a policy is a version with another verdict on each service, and so is told as changes,
 //     to each class of consumers by what is different for it ([Registry.SetPolicy]);
-//   - a consumer that comes back says by digests what it holds, and begins with a version that
-//     has that ([Subscription.Resume]);
+//   - a consumer that comes back sends digests of what it holds, and begins with a version that
+//     has the same ([Subscription.Resume]);
 //   - a registry that is not available is a version that says so ([Registry.SetUnavailable]).
 //
 // Services are valid: Set and Upsert fail for one that is not (see

@@ -8,16 +8,17 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// ErrLoop is the error for services that have come through the registry that they are to
-// be published in: relays that feed each other would keep them alive for ever.
+// ErrLoop is the error for services that have come through the registry in which they are to be
+// published. Relays that feed each other would keep such services alive for ever.
 var ErrLoop = errors.New("the services have come through this catalog already")
 
-// SetPath says through which owners the services of the registry come, before they are
-// published in it: empty for an origin, as a new registry is. It is told as a stream opens, so
-// the streams that were told another one end: their consumers could not tell a circle from it.
+// SetPath sets the owners through which services come before they are published in the registry.
+// For an origin, as a new registry is one, the path is empty. The header of a stream has the path,
+// so the streams that were opened with another path end: their consumers could not recognize a loop
+// by that path.
 //
-// It fails with [ErrLoop] where the registry is one of them itself, and where there are
-// too many, and then the path stays as it was.
+// SetPath fails with [ErrLoop] where the path has the registry itself, and with another error where
+// the path is too long. Then the path stays as it was.
 func (r *Registry) SetPath(path wire.OwnerPath) error {
 	if err := r.CheckPath(path); err != nil {
 		return err
@@ -35,7 +36,7 @@ func (r *Registry) SetPath(path wire.OwnerPath) error {
 	return nil
 }
 
-// CheckPath returns the error of SetPath, and changes nothing.
+// CheckPath returns the error that SetPath would return, and changes nothing.
 func (r *Registry) CheckPath(path wire.OwnerPath) error {
 	switch {
 	case slices.Contains(path, r.hop):
@@ -46,6 +47,6 @@ func (r *Registry) CheckPath(path wire.OwnerPath) error {
 	return nil
 }
 
-// Path returns through which owners the services of the registry come to consumers; the
-// last one is the registry.
+// Path returns the owners through which the services come to consumers. The last one is the
+// registry.
 func (r *Registry) Path() wire.OwnerPath { return append(slices.Clone(r.shown.Load().path), r.hop) }

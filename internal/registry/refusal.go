@@ -5,33 +5,33 @@ import (
 	"sync"
 )
 
-// Refusal is what a consumer says of a service that it does not take.
+// Refusal is what a consumer says of a service that it refuses.
 type Refusal struct {
 	Service  string // its name
-	Consumer string // the identity by which it was let in, or "without identity"
-	Rule     string // the consumer's words, quoted and bounded; empty when it takes the service now
+	Consumer string // the identity by which the consumer was let in, or "without identity"
+	Rule     string // the consumer's words, quoted and bounded; empty when it accepts the service now
 }
 
-// OnRefusal has f called when a consumer refuses a service that is in the registry,
-// and once, with an empty Rule, when it then acknowledges that service, a later version of
-// it, or that it is withdrawn, or has a whole catalog without it. The service is named as
-// in the registry, in whatever shape the consumer was told of it. Consumers of the same
-// identity count as one, whose last answer counts. Nothing is told when the consumer
-// goes, because its next answer will tell, nor when the service goes.
+// OnRefusal makes the registry call f when a consumer refuses a service that is in the registry.
+// The registry calls f once more, with an empty Rule, when that consumer then acknowledges the
+// service, a later version of the service or its deletion, or has a whole catalog without it. The
+// refusal has the name of the service in the registry, whatever shape the consumer was sent.
+// Consumers of the same identity count as one, whose last answer counts. F is not called when the
+// consumer goes, because its next answer will tell, nor when the service goes.
 //
-// The same refusal may be told again: a consumer that comes back repeats what it
-// refused. At most 65,536 refusals stand at a time, so that consumers cannot fill
-// memory; one beyond these is not told.
+// F may be called with the same refusal again, because a consumer that comes back repeats what it
+// refused. At most 65,536 refusals stand at a time, so that consumers cannot fill memory; f is not
+// called for one beyond these.
 //
-// OnRefusal is called once, before the registry is served. F must not block, as the
-// answers of the consumer wait for it. It may be called from several goroutines at
-// once, for the streams of several consumers.
+// OnRefusal is called once, before the registry is served. F must not block, because the answers of
+// the consumer wait for it. F may be called from several goroutines at once, for the streams of
+// several consumers.
 func (r *Registry) OnRefusal(f func(Refusal)) {
 	r.refusals.listener = f
 }
 
-// NoteAnswer notes the answer of a consumer to a service: a refusal, or with an empty Rule that the
-// consumer takes it. It reports whether the consumer has not said the same of the service before.
+// NoteAnswer records the answer of a consumer to a service: a refusal, or an acceptance where Rule
+// is empty. It reports whether the consumer has not given the same answer before.
 func (r *Registry) NoteAnswer(answer Refusal) (news bool) {
 	noted := false
 	if answer.Rule == "" {
@@ -50,7 +50,7 @@ func (r *Registry) NoteAnswer(answer Refusal) (news bool) {
 	return news
 }
 
-// RefusedServices returns the services that a consumer refuses.
+// RefusedServices returns the services that a consumer refuses, in no order.
 func (r *Registry) RefusedServices(consumer string) []string {
 	r.refusals.mu.Lock()
 	defer r.refusals.mu.Unlock()
@@ -63,31 +63,33 @@ func (r *Registry) RefusedServices(consumer string) []string {
 	return services
 }
 
-// SeesService reports whether the subscriber may be told the service of that name.
+// SeesService reports whether the policy lets the subscriber have the service of that name.
 func (s *Subscription) SeesService(name string) bool {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	return s.registry.shown.Load().findEntry(name).serviceIn(s.view) != nil
 }
 
-// maxStanding bounds the refusals that a registry remembers, to some 15 megabytes.
+// maxStanding bounds the refusals that a registry remembers. They take some 15 megabytes.
 const maxStanding = 1 << 16
 
-// standingRefusals are those that have been told and not been taken back. They
-// are not forgotten to make room: what has been told must be taken back.
+// standingRefusals keeps the refusals that were reported to the listener and not taken back since.
+// The answers of consumers add and remove them, and a service that goes takes its refusals along.
+// At most maxStanding are kept. No refusal is forgotten to make room for another one, because the
+// listener would never learn that the consumer accepts the service again.
 type standingRefusals struct {
 	listener func(Refusal) // nil when nobody listens; read-only once the registry is served
 
 	mu        sync.Mutex                   // guards the fields below; may be locked while the registry is, not the other way round
-	consumers map[string]map[string]uint64 // that refuse a service, by the name of the service, with a hash of the rule
-	standing  int                          // added up over the services
+	consumers map[string]map[string]uint64 // hash of the rule, by the name of the service and by consumer
+	standing  int                          // refusals in consumers
 }
 
-// seed is that of the hashes of rules, which a peer must not be able to foresee.
+// seed is the seed for hashes of rules, which a peer must not be able to foresee.
 var seed = maphash.MakeSeed() //nolint:gochecknoglobals // it never changes
 
-// addRefusal notes a refusal, and reports whether there was room for it, and whether it is for another
-// rule than the last one.
+// addRefusal adds a refusal. It reports whether there was room, and whether the rule is another one
+// than the last time.
 func (r *standingRefusals) addRefusal(refusal Refusal) (noted, news bool) {
 	rule := maphash.String(seed, refusal.Rule)
 	r.mu.Lock()
@@ -111,7 +113,7 @@ func (r *standingRefusals) addRefusal(refusal Refusal) (noted, news bool) {
 	return true, !known || before != rule
 }
 
-// removeRefusal forgets a refusal, and reports whether it was noted.
+// removeRefusal removes a refusal, and reports whether there was one.
 func (r *standingRefusals) removeRefusal(consumer, service string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +129,7 @@ func (r *standingRefusals) removeRefusal(consumer, service string) bool {
 	return true
 }
 
-// forgetService forgets who refuses a service, because it has gone.
+// forgetService removes the refusals of a service that has gone.
 func (r *standingRefusals) forgetService(service string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

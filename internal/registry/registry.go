@@ -17,57 +17,62 @@ import (
 // Registry is the catalog of an owner, with the policy that says who is told of what
 // in it. It is safe for concurrent use.
 //
+// Any goroutine may change the catalog, and writers take turns. Whoever fills the catalog bounds it. What
+// consumers cause is bounded here: refusals (see OnRefusal), digests (see below), and one earlier
+// version for each slow subscriber. A registry has no log of changes and no queue for each
+// subscriber, because it compares two versions instead.
+//
 // # Versions
 //
-// A registry has one version of the catalog at a time, which never changes. A writer makes
-// the next one: it shares all but the buckets in which something is different. A
-// [Subscription] is the version that its subscriber was told last, and how far it has come
-// on the way to a newer one. So subscribing, telling a change, another policy, resuming and
-// reporting are the same: to compare two versions. A slow subscriber keeps the version that
-// it was told, and nothing for each change.
+// A registry has one version of the catalog at a time, which never changes. The next version
+// shares all buckets but those in which something is different. A [Subscription] is the
+// version that its subscriber was told last, and how far it has come on the way to a newer one.
+// So subscribing, changes, another policy, resuming and reports are all the same work, which is to
+// compare two versions. A slow subscriber keeps the version that it was told, and nothing for
+// each change.
 //
 // # Who is told what
 //
-// With [Registry.SetPolicy], a registry tells each consumer what a policy lets its
-// identities have, in the shape that is for them. For everyone else a service that is
-// hidden does not exist: a change that hides it is a deletion. Changes of services and of
-// the policy, and what a stream takes, are in one order. A stream never takes anything
-// that the policy in force does not tell its consumer; a response that it has taken
+// With [Registry.SetPolicy], a registry sends each consumer what a policy lets its
+// identities have, in the shape that is for them. For everyone else a hidden
+// service does not exist, so a change that hides a service is a deletion. Changes of services, changes
+// of the policy and what streams take are in one order. A stream never takes anything
+// that the policy in force hides from its consumer; a response that it has taken
 // before may still be on its way.
 //
-// Consumers for whom the same rules are made are a class. A version has one verdict on
+// Consumers to whom the same rules apply are a class. A version has one verdict on
 // each service, with one encoding for each shape, and no copy of what a class sees.
-// The audit log of a server has every service that a consumer is told, and every one
-// that is withdrawn.
+// The audit log of a server has every service that a consumer is sent, and every service
+// that is withdrawn from it.
 //
 // # Consumers that come back
 //
-// A consumer that says in the header of its stream what it holds already is sent only
-// what is different, and the end marker; see package resume. The header of the stream is
-// then the answer, and the subscription begins with it. Nothing is remembered of a
-// consumer. The digest of a bucket holds for as long as the bucket does. At most a tenth of
-// the time goes into digests; when it is used up, more is sent.
+// A consumer that says in the header of its request what it holds already is sent only
+// what is different, and the end marker; see package resume. The header of the response answers which
+// buckets these are, and the subscription begins with the others. Nothing is remembered of a
+// consumer. The digest of a bucket is valid for as long as the bucket exists. At most a tenth of
+// the time goes into digests; when that is used up, more services are sent.
 type Registry struct {
 	refusals standingRefusals
 	hop      string // what the registry is called in a path; read-only
 
-	writing sync.Mutex // held by who makes another version; locked before mu
+	writing sync.Mutex // held while another version is made; locked before mu
 	newest  atomic.Pointer[catalogVersion]
 	holds   int // calls of HoldChanges that have not been released; guarded by writing
 
 	digesting digestAllowance
 
 	mu      sync.Mutex                       // guards what follows, and every Subscription
-	shown   atomic.Pointer[catalogVersion]   // what subscribers are told: the newest, but during a HoldChanges; read without the lock as well
-	classes map[consumerView]subscriptionSet // those that are open, by what they are told
+	shown   atomic.Pointer[catalogVersion]   // what subscribers are told: the newest version, except during a HoldChanges; read without the lock as well
+	classes map[consumerView]subscriptionSet // open subscriptions, by what they may be told
 }
 
 type subscriptionSet map[*Subscription]struct{}
 
 // New returns an empty registry.
 //
-// A consumer that gets an empty catalog drops the services that the owner published
-// before. So fill the registry before consumers can subscribe.
+// Fill the registry before consumers can subscribe, because a consumer that gets an empty catalog
+// drops the services that the owner published before.
 func New() *Registry {
 	r := &Registry{hop: rand.Text(), classes: make(map[consumerView]subscriptionSet)}
 	first := &catalogVersion{}
@@ -82,12 +87,12 @@ func New() *Registry {
 // Difference counts what a call of Set changed.
 type Difference struct{ Added, Changed, Removed int }
 
-// Set makes services the whole catalog. Subscribers are told only of the
-// difference. The names must be unique; of two services with one name the last
-// counts. The registry may keep the services, which must not be changed afterwards.
+// Set makes services the whole catalog, and returns what that changed. Subscribers are sent only
+// the difference. Names must be unique: of two services with one name the last counts. The registry
+// may keep the services, which must not be changed afterwards.
 //
-// Set fails with a [*federation.InvalidError] when one of them is not valid (see
-// [federation.Service.Validate]), and changes nothing then.
+// Set fails with a [*federation.InvalidError] when a service is not valid (see
+// [federation.Service.Validate]), and then changes nothing.
 func (r *Registry) Set(services []*federation.Service) (Difference, error) {
 	want := make(map[string]*wire.EncodedService, len(services))
 	for _, s := range services {
@@ -107,14 +112,14 @@ func (r *Registry) Set(services []*federation.Service) (Difference, error) {
 	return r.applyWanted(want), nil
 }
 
-// UpdateEncoded changes a part of the catalog at once: it adds or replaces the
-// services of changed, and removes those with the names of gone. A service that is
-// equal to what the registry holds is no change, and neither is a name that it does not
-// know. A name in both counts as changed; of two services with one name the last
-// counts. The registry keeps no other copy. Subscribers are told first what is added, then
-// what is changed, and then what is gone.
+// UpdateEncoded changes a part of the catalog at once, and returns what that changed: it adds or
+// replaces the services of changed, and removes those with the names of gone. A service that is
+// equal to the one in the registry is no change, and neither is a name that the registry does not
+// have. A name in both counts as changed; of two services with one name the last counts. The
+// registry keeps no other copy. Subscribers are sent what is added, then what is changed, and then
+// what is gone.
 //
-// It takes time in proportion to what it is given, and to the part of the catalog in the
+// UpdateEncoded takes time in proportion to its arguments and to the part of the catalog in the
 // same buckets.
 func (r *Registry) UpdateEncoded(changed []*wire.EncodedService, gone []string) Difference {
 	want := make(map[string]*wire.EncodedService, len(changed)+len(gone))
@@ -129,8 +134,8 @@ func (r *Registry) UpdateEncoded(changed []*wire.EncodedService, gone []string) 
 	return r.applyWanted(want)
 }
 
-// applyWanted makes the version in which the services are as wanted: nil for those that go. The
-// caller holds writing.
+// applyWanted makes the version in which the services are as wanted, and returns what changed. A
+// nil service is to be removed. The caller holds writing.
 func (r *Registry) applyWanted(want map[string]*wire.EncodedService) Difference {
 	var count Difference
 	now := r.newest.Load()
@@ -180,8 +185,8 @@ func (r *Registry) publishVersion(next *catalogVersion) {
 	}
 }
 
-// showVersion has the subscribers told of a version. What many services have to be looked at for is
-// done without the lock. The caller holds writing.
+// showVersion lets the subscribers have a version. It compares many services, and does that without
+// mu. The caller holds writing.
 func (r *Registry) showVersion(next *catalogVersion) {
 	before := r.shown.Load()
 	kinds := byKind(next.pairsSince(before))
@@ -239,8 +244,8 @@ func (r *Registry) showVersion(next *catalogVersion) {
 	}
 }
 
-// subscriberViews returns what a policy lets each subscriber see. That is found out without the lock,
-// because a consumer may have many identities and a policy many patterns.
+// subscriberViews returns what a policy lets each subscriber see. It evaluates the policy without
+// mu, because a consumer may have many identities and a policy many patterns.
 func (r *Registry) subscriberViews(p *policy.Policy) map[*Subscription]consumerView {
 	views := make(map[*Subscription]consumerView)
 	r.mu.Lock()
@@ -273,35 +278,35 @@ func (r *Registry) removeSubscription(s *Subscription) {
 	}
 }
 
-// SetPolicy makes p say who is told of what; nil tells everything to everyone. It may be
-// called at any time. Open subscriptions are told the difference: first what appears for
-// them, then what has another shape, and then what is gone. Once SetPolicy has returned,
-// nothing is taken that p does not tell.
+// SetPolicy makes p decide which services each consumer is sent. A nil policy gives everything to
+// everyone. SetPolicy may be called at any time. Open subscriptions are sent the difference: first
+// what appears for them, then what has another shape, and then what is gone. Once SetPolicy has
+// returned, no stream takes anything that p hides from its consumer.
 //
-// It judges every service, which does not hold up the streams, and holds up what changes
-// services. Until it is done with all, the policy before is in force for all.
+// SetPolicy judges every service. This delays changes of services, but not the streams. Until every
+// service is judged, the previous policy is in force for all.
 func (r *Registry) SetPolicy(p *policy.Policy) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	r.publishVersion(r.newest.Load().judgedBy(p))
 }
 
-// ErrUnavailable ends the streams of a registry that is not available, or whose services come by
-// another path. It does not say why: the reason names the sources of the owner, with their paths
-// and addresses, and consumers are others.
+// ErrUnavailable ends the streams of a registry that is not available, or whose path has changed.
+// The error does not have the reason: the reason names the sources of the owner, with their paths
+// and addresses, and consumers belong to others.
 var ErrUnavailable = status.Error(codes.Unavailable, "the catalog is not available just now; the owner's status page and log say why")
 
-// SetUnavailable says why the catalog cannot be told as a whole just now, or with ""
-// that it can be; and where that is because its origin has been lost, since when. A new
+// SetUnavailable sets why the catalog cannot be sent as a whole just now, or with "" that it can
+// be. Lost is since when the origin of the services has been lost, if that is the reason. A new
 // registry is available.
 //
 // While there is a reason, every stream of the registry ends with the code Unavailable, and
-// consumers come back. The reason is for Stats, and they are not told it. What the registry
-// holds may change meanwhile, and no consumer is told of it. Streams end even if the reason
-// is gone at once.
+// consumers come back. Stats has the reason, but consumers do not get it. The content of the
+// registry may change meanwhile, and no consumer is sent that. Streams end even if the reason is
+// gone at once.
 //
-// A stream that ends so may have got a part of the catalog, but then not its end
-// marker, or all of it as it was before.
+// A stream that ends in this way has sent a part of the catalog without its end marker, or all of
+// the catalog as it was before.
 func (r *Registry) SetUnavailable(reason string, lost time.Time) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -316,9 +321,9 @@ func (r *Registry) SetUnavailable(reason string, lost time.Time) {
 	r.publishVersion(next)
 }
 
-// SetComplete says whether the catalog is all that there is to tell. A new registry is complete.
+// SetComplete sets whether the registry has the whole catalog. A new registry is complete.
 //
-// While it is not, what it holds is told at once, and the end marker waits, so that nobody
+// While it is not complete, its services are sent at once and the end marker waits, so that nobody
 // concludes anything from what is missing. A subscriber that does not know end markers has no
 // stream meanwhile: see [Consumer].
 func (r *Registry) SetComplete(complete bool) {
@@ -333,12 +338,12 @@ func (r *Registry) SetComplete(complete bool) {
 	r.publishVersion(next)
 }
 
-// IsAvailable reports whether the catalog can be told: there is no reason of SetUnavailable.
+// IsAvailable reports whether the catalog can be sent: SetUnavailable has set no reason.
 func (r *Registry) IsAvailable() bool { return r.newest.Load().unavailable == "" }
 
-// HoldChanges keeps what changes from now on, in the catalog and in its policy, from all subscribers
-// until release is called, once: they go on with the version of before. Then they are told
-// the difference. So an edit that changes both is never told in part.
+// HoldChanges keeps all further changes of the catalog and its policy from subscribers until the
+// caller calls release, once. Subscribers stay with the version of before, and are then sent the
+// difference. So an edit that changes both catalog and policy is never sent in part.
 func (r *Registry) HoldChanges() (release func()) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -352,17 +357,17 @@ func (r *Registry) HoldChanges() (release func()) {
 	}
 }
 
-// Lookup returns the service of that name, whoever is told of it, or nil.
+// Lookup returns the service of that name, whatever the policy, or nil.
 func (r *Registry) Lookup(name string) *wire.EncodedService {
 	return r.newest.Load().findEntry(name).serviceIn(consumerView{whole: true})
 }
 
-// Upsert adds the service, or replaces the one of the same name. It reports
-// whether that changes the catalog: an equal service does not. The registry may keep
-// s, which must not be changed afterwards.
+// Upsert adds the service, or replaces the one of the same name. It reports whether that changes
+// the catalog: an equal service does not. The registry may keep s, which must not be changed
+// afterwards.
 //
-// It fails with a [*federation.InvalidError] when s is not valid (see
-// [federation.Service.Validate]), and changes nothing then.
+// Upsert fails with a [*federation.InvalidError] when s is not valid (see
+// [federation.Service.Validate]), and then changes nothing.
 func (r *Registry) Upsert(s *federation.Service) (bool, error) {
 	e, err := wire.NewEncoded(s)
 	if err != nil {

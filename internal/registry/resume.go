@@ -12,23 +12,24 @@ import (
 )
 
 const (
-	// maxViews bounds the views of which a bucket keeps what was found out.
+	// maxViews bounds the views for which a row of buckets keeps its counts and sums.
 	maxViews = 64
 
-	// Digests are taken during one digestShare-th of the time at most, and for
+	// Digests are computed during one digestShare-th of the time at most, and for
 	// digestBurst at once: after a restart, every class of consumers comes back.
 	digestShare = 10
 	digestBurst = 10 * time.Second
 )
 
-// MessageForm is how a server sends services.
+// MessageForm is the form in which a server sends services: the version of the API, and the largest
+// message.
 type MessageForm struct {
 	Version    wire.APIVersion
 	MaxMessage int // bytes of the largest message
 }
 
-// ResourceValue returns the value of the resource in the message for a service. It fails where
-// there is no such message.
+// ResourceValue returns the value of the resource in the message for a service, or why there is no
+// such message.
 func (f MessageForm) ResourceValue(e *wire.EncodedService) ([]byte, error) {
 	var value []byte
 	if f.Version == wire.V1Alpha1 {
@@ -45,7 +46,7 @@ func (f MessageForm) ResourceValue(e *wire.EncodedService) ([]byte, error) {
 }
 
 // CheckSize returns a [TooLargeError] where a resource of so many bytes does not fit into a
-// message.
+// message, or nil.
 func (f MessageForm) CheckSize(bytes int) error {
 	if bytes+envelopeBytes > f.MaxMessage {
 		return TooLargeError{bytes, f.MaxMessage}
@@ -65,21 +66,22 @@ func (e TooLargeError) Error() string {
 	return fmt.Sprintf("it takes %d bytes, and a message has no more than %d", e.Bytes, e.MaxMessage)
 }
 
-// formedView is a view in a form: what a consumer is told, byte for byte.
+// formedView is a view in a form. It decides byte for byte what a consumer is sent.
 type formedView struct {
 	consumerView
 	MessageForm
 }
 
-// bucketSum is what a bucket is for a formedView.
+// bucketSum is the content of a bucket for one formedView.
 type bucketSum struct {
 	digest   resume.Digest
-	services int               // that are seen, with these:
-	withheld []WithheldService // of them
+	services int               // that the view has, including withheld
+	withheld []WithheldService // services that the form cannot express
 }
 
-// bucketSums returns the sums of the buckets for a formedView: nil where one is not known and there
-// is no time left to find it out. The first that wants them does that, and the others wait.
+// bucketSums returns the sums of the buckets for a formedView. A sum is nil where it is not known
+// and no time is left to compute it. The first caller computes the sums, and the others wait for
+// that.
 func (r *bucketRow) bucketSums(f formedView, left *digestAllowance) [rowBuckets]*bucketSum {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +102,7 @@ func (r *bucketRow) bucketSums(f formedView, left *digestAllowance) [rowBuckets]
 	return *sums
 }
 
-// computeSum finds out the sum of the bucket for a formedView.
+// computeSum returns the sum of the bucket for a formedView.
 func (b *bucket) computeSum(f formedView) *bucketSum {
 	s := &bucketSum{services: b.len()}
 	digests := make(resume.Digests, 0, s.services)
@@ -118,19 +120,19 @@ func (b *bucket) computeSum(f formedView) *bucketSum {
 	return s
 }
 
-// resumeRequest is what a consumer that comes back asks a version for.
+// resumeRequest is what a consumer that comes back asks of a version.
 type resumeRequest struct {
 	formedView
-	buckets int // of which it has digests
+	buckets int // for which the consumer has sent digests
 }
 
-// resumeOffer is what a version has for a request.
+// resumeOffer is what a version answers to a request.
 type resumeOffer struct {
-	sums    [resume.Leaves]*bucketSum // nil where it is not known
+	sums    [resume.Leaves]*bucketSum // nil where the sum is not known
 	digests resume.Digests            // as many as were asked for
 }
 
-// offerFor returns what the version has for a request.
+// offerFor returns the answer of the version to a request. Left bounds the time for digests.
 func (v *catalogVersion) offerFor(to resumeRequest, left *digestAllowance) *resumeOffer {
 	v.mu.Lock()
 	o := v.offers[to]
@@ -158,20 +160,22 @@ func (v *catalogVersion) offerFor(to resumeRequest, left *digestAllowance) *resu
 	return o
 }
 
-// digestAllowance is the time that a registry spends on digests.
+// digestAllowance bounds the time that a registry spends on digests to a digestShare-th, with
+// bursts of digestBurst. Whoever has computed digests spends the time. Nobody waits for more: where
+// none is left, the consumer is sent the services of the buckets whose digests are not known.
 type digestAllowance struct {
 	mu   sync.Mutex
-	owed time.Time // until then no digests are taken
+	owed time.Time // until then no digests are computed
 }
 
-// hasTimeLeft reports whether there is some left.
+// hasTimeLeft reports whether digests may be computed now.
 func (a *digestAllowance) hasTimeLeft() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !time.Now().Before(a.owed)
 }
 
-// spendTime notes how long it took to take digests.
+// spendTime records how long it took to compute digests.
 func (a *digestAllowance) spendTime(took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -181,23 +185,24 @@ func (a *digestAllowance) spendTime(took time.Duration) {
 	a.owed = a.owed.Add(digestShare * took)
 }
 
-// Resumption is what a subscription has that does not begin with the whole catalog.
+// Resumption says what a subscription skips that does not begin with the whole catalog.
 type Resumption struct {
-	Selection resume.BucketSelection // the buckets of which the subscriber is told all
-	Spared    int                    // the services that it has already
-	Withheld  []WithheldService      // the services of the other buckets that it does not get in its form
+	Selection resume.BucketSelection // the buckets that the subscriber is sent whole
+	Spared    int                    // the services that the subscriber has already
+	Withheld  []WithheldService      // the services of the other buckets that its form cannot express
 }
 
-// WithheldService is a service that a consumer does not get.
+// WithheldService is a service that a consumer does not get, because its form cannot express the
+// service.
 type WithheldService struct {
 	Name string
 	Err  error // of MessageForm.ResourceValue
 }
 
-// Resume has a subscription, of which nothing has been taken, begin with what a consumer
-// holds that is sent services in that form, and whose services have these digests: the
-// buckets that do not differ count as told. It returns nil where the consumer has to be told
-// everything.
+// Resume makes a subscription, from which nothing has been taken, begin with what the consumer
+// holds already: theirs are the digests of its services, in the form f. The buckets whose digests
+// do not differ count as told. Resume returns what is skipped, or nil where the consumer has to be
+// sent everything.
 func (s *Subscription) Resume(f MessageForm, theirs resume.Digests) *Resumption {
 	r := s.registry
 	shown := r.shown.Load()
@@ -227,7 +232,7 @@ func (s *Subscription) Resume(f MessageForm, theirs resume.Digests) *Resumption 
 	return resumed
 }
 
-// withoutBuckets returns a version that lacks the buckets of a selection.
+// withoutBuckets returns a version without the buckets of a selection.
 func (v *catalogVersion) withoutBuckets(selection resume.BucketSelection) *catalogVersion {
 	if selection.Len() == 0 {
 		return v
@@ -241,8 +246,8 @@ func (v *catalogVersion) withoutBuckets(selection resume.BucketSelection) *catal
 	return less
 }
 
-// HoldsService reports whether the subscriber has been told the service of that name before anything
-// was taken.
+// HoldsService reports whether the subscriber resumed with the service of that name. It is called
+// before anything is taken.
 func (s *Subscription) HoldsService(name string) bool {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 // Stats is the state of a registry, for metrics.
 type Stats struct {
 	Services    int    // that it holds
-	Unavailable string // why it is, as SetUnavailable says; empty while it is available
+	Unavailable string // why the registry is unavailable, as SetUnavailable has it; empty while it is available
 
-	// Classes has those of the subscribers, in the order of their rules. It is empty without
+	// Classes are the classes of the subscribers, in the order of their rules. It is empty without
 	// a policy.
 	Classes []ClassStats
 
@@ -20,12 +20,12 @@ type Stats struct {
 	Oldest time.Time // of the oldest change that some subscriber has not taken; zero when there is none
 }
 
-// ClassStats is the state of the consumers for which the same rules of the policy are,
-// and that are therefore told the same.
+// ClassStats is the state of one class: consumers to whom the same rules of the policy apply, and
+// who are therefore sent the same.
 type ClassStats struct {
 	Rules     []int // their numbers, from 1, in order; empty for those that are told nothing
 	Consumers int   // that are subscribed
-	Services  int   // that they are told
+	Services  int   // that they may have
 }
 
 // Stats returns the state of the registry. It takes time in proportion to the number of
@@ -60,9 +60,7 @@ func (r *Registry) Stats() Stats {
 	return c
 }
 
-// LagsOf returns how many services each of the subscribers has yet to take, or the end of the
-// catalog, and of which time the oldest change of them is; zero where that is not known. It takes
-// time in proportion to their number.
+// LagsOf returns the lag of each of the subscribers. It takes time in proportion to their number.
 func (r *Registry) LagsOf(of []*Subscription) []Lag {
 	lags, at := make([]Lag, len(of)), make([]subscriberPosition, len(of))
 	r.mu.Lock()
@@ -74,7 +72,7 @@ func (r *Registry) LagsOf(of []*Subscription) []Lag {
 		}
 	}
 	r.mu.Unlock()
-	backlogs := make(map[subscriberPosition]int) // subscribers stand where others do
+	backlogs := make(map[subscriberPosition]int) // many subscribers have the same position
 	for i := range of {
 		n, known := backlogs[at[i]]
 		if !known {
@@ -86,24 +84,26 @@ func (r *Registry) LagsOf(of []*Subscription) []Lag {
 	return lags
 }
 
-// Lag is how far a subscriber is behind what it may be told.
+// Lag is how far a subscriber is behind what it may have: how many services, or the end of the
+// catalog, it has yet to take, and when the oldest change of these happened. Since is zero where
+// that is not known.
 type Lag struct {
 	Unsent int
 	Since  time.Time
 }
 
-// Audience is what a class of consumers is told of a service.
+// Audience is what a class of consumers gets of one service.
 type Audience struct {
 	ClassStats // without Services; Rules is empty without a policy as well
 
 	Everybody bool                 // there is no policy, and one class
 	Rule      int                  // of the policy, that decides; 0: none does
-	Service   *wire.EncodedService // as they are told it; nil: they are not told
+	Service   *wire.EncodedService // in the shape for the class; nil: the service is hidden from it
 }
 
-// AudiencesOf returns what each class of consumers that are subscribed is told of the service of
-// that name, in the order of their rules. There are none while nobody is subscribed. It
-// holds up nobody for longer than it takes to look at each class.
+// AudiencesOf returns what each class of subscribed consumers gets of the service of that name, in
+// the order of their rules. It returns none while nobody is subscribed. It delays others only for
+// as long as it looks at each class.
 func (r *Registry) AudiencesOf(name string) []Audience {
 	var told []Audience
 	r.mu.Lock()

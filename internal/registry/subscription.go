@@ -13,33 +13,35 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
 
-// Subscribe returns a subscription that begins with the catalog as it is now, and is
-// told all of it, whatever the policy. While the registry is unavailable it fails at
-// once. The caller closes it.
+// Subscribe returns a subscription to the whole catalog, as it is now and as it changes, whatever
+// the policy. While the registry is unavailable, the subscription is over at once. The caller
+// closes it.
 func (r *Registry) Subscribe() *Subscription {
 	return r.openSubscription(&Subscription{everything: true, awaits: true, begun: time.Now()})
 }
 
-// Consumer is a subscriber that is told what the policy says.
+// Consumer is a subscriber that gets what the policy lets it have.
 type Consumer struct {
-	// IDs are its identities. It must be one that may subscribe.
+	// IDs are its identities. The caller has checked that one of them may subscribe.
 	IDs []federation.ID
 
 	// Stop, where it is set, is called when the subscription ends because the registry is
-	// unavailable, with since when its origin has been lost, as [Registry.SetUnavailable] has it.
-	// It must not block.
+	// unavailable. Lost is since when the origin has been lost, as [Registry.SetUnavailable] has
+	// it. Stop must not block.
 	Stop func(lost time.Time)
 
-	// Awaits says that it awaits the end marker, and so concludes nothing from silence: it is told
-	// a catalog that is not complete. For others the registry is unavailable meanwhile.
+	// Awaits says that the consumer awaits the end marker, and so concludes nothing from silence:
+	// it is sent a catalog that is not complete. For other consumers the registry is unavailable
+	// meanwhile.
 	Awaits bool
 
-	// Silent says that it has not asked for anything yet: nothing waits for it before MarkAsked.
+	// Silent says that the consumer has not asked for anything yet: no service counts as unsent
+	// before MarkAsked.
 	Silent bool
 }
 
-// SubscribeAs is Subscribe for a consumer, which is told what the policy says; without a
-// policy, everything.
+// SubscribeAs returns a subscription of a consumer to what the policy lets it have; without a
+// policy, to everything.
 func (r *Registry) SubscribeAs(c Consumer) *Subscription {
 	s := &Subscription{ids: c.IDs, stop: c.Stop, awaits: c.Awaits}
 	if !c.Silent {
@@ -48,8 +50,8 @@ func (r *Registry) SubscribeAs(c Consumer) *Subscription {
 	return r.openSubscription(s)
 }
 
-// openSubscription opens a subscription to which nothing has been told. It is over at once while the
-// registry is unavailable.
+// openSubscription opens a subscription that has been told nothing, and returns it. The
+// subscription is over at once while the registry is unavailable.
 func (r *Registry) openSubscription(s *Subscription) *Subscription {
 	s.registry, s.told = r, emptyVersion
 	s.wake, s.over = make(chan struct{}, 1), make(chan struct{})
@@ -70,10 +72,15 @@ func (r *Registry) openSubscription(s *Subscription) *Subscription {
 	}
 }
 
-// Subscription is one subscriber's view of a Registry: the full catalog, the
-// end marker, and then every change, of what the subscriber may be told. A service that
-// changes several times before its change is taken is taken once, in its latest version. So
-// no change is lost, and a service that changes all the time does not keep others waiting.
+// Subscription is one subscriber's view of a Registry: the full catalog, the end marker, and then
+// every change, of what the subscriber may have. Writers of the registry and TakeUpdates change it,
+// under the mutex of the registry.
+//
+// A subscription has no queue. It keeps the version that its subscriber was told last, and a cursor
+// on the way to a newer version: so it takes no more memory than the buckets that differ between
+// these two, however slow the subscriber is. A service that changes several times before its change
+// is taken is taken once, in its latest version. So no change is lost, and a service that changes
+// all the time does not keep others waiting.
 type Subscription struct {
 	// Read-only after Subscribe.
 
@@ -87,52 +94,56 @@ type Subscription struct {
 	wake chan struct{} // holds one value when there may be something to take
 	over chan struct{} // closed when it ends because the registry is unavailable
 
-	policy *policy.Policy // in force when updates were taken last; of who takes them
+	policy *policy.Policy // in force when updates were taken last; owned by the caller of TakeUpdates
 
 	// Guarded by the mutex of registry.
 
 	begun time.Time    // zero before the subscriber has asked
 	view  consumerView // of what the registry shows
 
-	// The subscriber was told this version in this view, but for what cursor has told since and
-	// what newerTold says; that is only set between two cursors. Told is nil while the subscriber
-	// has all that the registry shows for its view, which keeps no old version alive.
+	// The subscriber was told the version told in the view toldView, and since then what cursor has
+	// passed and what newerTold has; newerTold is only set between two cursors. Told is nil while
+	// the subscriber has all that the registry shows for its view, so that no old version is kept
+	// alive.
 	told      *catalogVersion
 	toldView  consumerView
 	newerTold map[string]*serviceEntry
-	cursor    *versionCursor // on the way to a newer version; nil before it is found out what differs
+	cursor    *versionCursor // on the way to a newer version; nil before the versions are compared
 
 	since  time.Time // of the first change that was not in told; zero for the catalog
-	later  time.Time // of the first change that was not where cursor leads; zero without one
+	later  time.Time // of the first change that is not in the version to which cursor leads; zero without one
 	whole  bool      // whether all of the catalog has been taken but the end marker
-	marked bool      // whether that has been taken
+	marked bool      // whether the end marker has been taken
 }
 
-// fewSorted and fewer are told in the order of their names, which people like. The
-// order of more is that of their buckets, one after the other.
+// fewSorted is up to how many services are told in the order of their names, which people like.
+// More are told bucket by bucket.
 const fewSorted = 1000
 
-// versionCursor is the way from the version that a subscriber was told to a newer one.
+// versionCursor is the way from the version that a subscriber was told to a newer one: which
+// services have yet to be told. The subscription moves it, under the mutex of the registry. It
+// holds the differing pairs, or for a large first catalog only the number of the next bucket,
+// because a list of a million services for each new subscriber would take too much memory.
 type versionCursor struct {
 	from, to       *catalogVersion
 	fromView, view consumerView
 
-	pairs []entryPair // what is to be told next
+	pairs []entryPair // the services that are told next
 
-	// Where pairs are not all: the next bucket, and whether the removals are told, for which
-	// all buckets are gone through once more.
+	// Where pairs are not all: the next bucket, and whether the removals are being told, for which
+	// the cursor passes all buckets once more.
 	buckets  bool
 	bucket   int
 	removing bool
-	left     int // services to be told
+	left     int // services that have yet to be told
 
-	// newerTold has what the subscriber was told of services that have changed since the
-	// version to; nil for those that it does not have.
+	// newerTold has the entries that the subscriber was told of services that have changed since the
+	// version to, or nil for a service that the subscriber does not have.
 	newerTold map[string]*serviceEntry
 }
 
-// newVersionCursor finds out what is different. It needs no lock. Of the catalog, the subscriber may have
-// nothing yet, and then a list of all takes too much memory.
+// newVersionCursor returns a cursor from one version to another. It compares them without a lock.
+// With catalog, the subscriber may have nothing yet.
 func newVersionCursor(from, to *catalogVersion, p viewChange, catalog bool) *versionCursor {
 	w := &versionCursor{from: from, to: to, fromView: p.before, view: p.after}
 	if catalog && to.services > fewSorted {
@@ -144,7 +155,7 @@ func newVersionCursor(from, to *catalogVersion, p viewChange, catalog bool) *ver
 	return w
 }
 
-// nextPair returns what may have to be told next.
+// nextPair returns the next service that may have to be told, and false at the end.
 func (w *versionCursor) nextPair() (entryPair, bool) {
 	for len(w.pairs) == 0 {
 		switch {
@@ -164,7 +175,7 @@ func (w *versionCursor) nextPair() (entryPair, bool) {
 	return p, true
 }
 
-// unsentCount returns how many services there are to be told.
+// unsentCount returns how many services have yet to be told.
 func (w *versionCursor) unsentCount() int {
 	if w.buckets {
 		return w.left
@@ -172,7 +183,7 @@ func (w *versionCursor) unsentCount() int {
 	return len(w.pairs)
 }
 
-// Close ends the subscription, and drops the events that were not taken.
+// Close ends the subscription, and drops the updates that were not taken.
 func (s *Subscription) Close() {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
@@ -180,13 +191,13 @@ func (s *Subscription) Close() {
 	s.dropUpdates()
 }
 
-// dropUpdates forgets what there is to be told.
+// dropUpdates drops the updates that were not taken.
 func (s *Subscription) dropUpdates() {
 	s.told, s.cursor, s.newerTold, s.whole, s.marked = nil, nil, nil, false, false
 }
 
-// endUnavailable ends the subscription because the registry is unavailable, of which the origin is lost since
-// then.
+// endUnavailable ends the subscription because the registry is unavailable. Lost is since when the
+// origin has been lost.
 func (s *Subscription) endUnavailable(lost time.Time) {
 	s.dropUpdates()
 	if s.stop != nil {
@@ -195,9 +206,9 @@ func (s *Subscription) endUnavailable(lost time.Time) {
 	close(s.over)
 }
 
-// NextEvent returns the next event, and waits until there is one. It fails when ctx ends,
-// with its cause, and once the registry has become unavailable, with a status of the
-// code Unavailable. Only one goroutine may call it at a time.
+// NextEvent waits for the next event and returns it. It fails when ctx ends, with its cause, and
+// once the registry has become unavailable, with a status of the code Unavailable. Only one
+// goroutine may call NextEvent at a time.
 func (s *Subscription) NextEvent(ctx context.Context) (federation.Event, error) {
 	for ctx.Err() == nil {
 		if updates := s.TakeUpdates(nil, 1); len(updates) > 0 {
@@ -245,7 +256,7 @@ func (u Update) DecodedEvent() federation.Event {
 	return u.Event
 }
 
-// MarkAsked notes that the subscriber has asked for the catalog: what it has to be told waits for it
+// MarkAsked records that the subscriber has asked for the catalog, so that unsent services count
 // from now on.
 func (s *Subscription) MarkAsked() {
 	s.registry.mu.Lock()
@@ -253,7 +264,7 @@ func (s *Subscription) MarkAsked() {
 	s.begun = time.Now()
 }
 
-// UnsentCount returns how many services there are to be taken.
+// UnsentCount returns how many services have yet to be taken.
 func (s *Subscription) UnsentCount() int {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
@@ -266,20 +277,21 @@ func (s *Subscription) UnsentCount() int {
 	return s.cursor.unsentCount()
 }
 
-// Wake returns a channel that has a value when there may be something to take.
+// Wake returns a channel that has a value when there may be updates to take.
 func (s *Subscription) Wake() <-chan struct{} { return s.wake }
 
 // Done returns a channel that is closed when the subscription ends because the registry is
 // unavailable.
 func (s *Subscription) Done() <-chan struct{} { return s.over }
 
-// maxSkipped bounds the services that one call of TakeUpdates passes over, because they are
-// not for the subscriber: the others wait for the lock meanwhile.
+// maxSkipped bounds the services that one call of TakeUpdates passes over because they are hidden
+// from the subscriber. Others wait for the lock meanwhile.
 const maxSkipped = 4096
 
-// TakeUpdates appends up to n updates, and does not wait for any. Once the registry has become
-// unavailable there are none: what it holds since then may be a part. Wake says when to try
-// again, at once where n are not all. Only one goroutine may call it at a time.
+// TakeUpdates appends up to n updates, and does not wait for any. It appends none once the registry
+// has become unavailable, because its content may be incomplete since then. Wake says when to call
+// TakeUpdates again, at once where n are not all. Only one goroutine may call TakeUpdates at a
+// time.
 func (s *Subscription) TakeUpdates(updates []Update, n int) []Update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
@@ -320,7 +332,8 @@ func (s *Subscription) TakeUpdates(updates []Update, n int) []Update {
 	return updates
 }
 
-// startCursor begins the way to what is shown. The lock is released meanwhile.
+// startCursor compares the version that the subscriber was told with the one that is shown, and
+// sets cursor. The lock is released meanwhile.
 func (s *Subscription) startCursor() {
 	to, told, ahead, p, catalog := s.registry.shown.Load(), s.told, s.newerTold, viewChange{s.toldView, s.view}, !s.whole
 	s.registry.mu.Unlock()
@@ -334,9 +347,9 @@ func (s *Subscription) startCursor() {
 	}
 }
 
-// updateFor returns the update for the next service of the cursor, if there is something to tell of
-// it. What has changed since the version to which the cursor leads is told as it is shown now, but
-// for removals: they come after what that version adds, and after what the next one does.
+// updateFor returns the update for the next service of the cursor, and whether there is one. A
+// service that has changed since the version to which the cursor leads is told as it is shown now.
+// But a removal waits: it comes after what that version adds, and after what the next version adds.
 func (s *Subscription) updateFor(p entryPair, shown *catalogVersion) (Update, bool) {
 	w := s.cursor
 	before, after := p.before.serviceIn(w.fromView), p.after.serviceIn(w.view)
@@ -379,7 +392,7 @@ func (s *Subscription) updateFor(p entryPair, shown *catalogVersion) (Update, bo
 	return u, changed
 }
 
-// finishCursor notes that the cursor is at its end.
+// finishCursor records that the subscriber has been told all that the cursor had.
 func (s *Subscription) finishCursor(shown *catalogVersion) {
 	w := s.cursor
 	s.told, s.toldView, s.newerTold, s.cursor = w.to, w.view, w.newerTold, nil
@@ -406,8 +419,8 @@ func (s *Subscription) RefreshUpdate(u *Update) (told bool) {
 	return u.Encoded != nil
 }
 
-// followVersion notes that another version is shown, in which the pairs are different for the
-// subscriber, which had that view.
+// followVersion records that the version to is shown now in place of before, and wakes the
+// subscriber. Pairs are what differs for the subscriber, and v is the view that it had.
 func (s *Subscription) followVersion(before *catalogVersion, v consumerView, to *catalogVersion, pairs []entryPair, now time.Time) {
 	switch {
 	case len(pairs) == 0:
@@ -420,8 +433,9 @@ func (s *Subscription) followVersion(before *catalogVersion, v consumerView, to 
 	s.wakeUp()
 }
 
-// subscriberPosition is where a subscriber is: what it has to be told until it has a version, in which
-// view, and what it may be told now. The version is nil where nothing is newer.
+// subscriberPosition says how far a subscriber is: how many services it has yet to be told until it
+// has a version, in which view, and what it may have now. The version is nil where there is no
+// newer one.
 type subscriberPosition struct {
 	unsent     int
 	version    *catalogVersion
@@ -441,7 +455,7 @@ func (s *Subscription) currentPosition() subscriberPosition {
 	}
 }
 
-// backlogOf returns how many services a subscriber has to be told that stands there. A service
+// backlogOf returns how many services a subscriber at that position has yet to be told. A service
 // that has changed since the version counts once.
 func (at subscriberPosition) backlogOf(shown *catalogVersion) int {
 	if at.version == nil {
@@ -451,8 +465,8 @@ func (at subscriberPosition) backlogOf(shown *catalogVersion) int {
 	return min(at.unsent+newer, max(at.unsent, newer, shown.countIn(at.view)))
 }
 
-// oldestChange returns when the first change happened that the subscriber has yet to be told; zero
-// without one.
+// oldestChange returns when the first change happened that the subscriber has yet to be told, or
+// zero.
 func (s *Subscription) oldestChange() time.Time {
 	switch {
 	case s.told == nil:
@@ -464,7 +478,7 @@ func (s *Subscription) oldestChange() time.Time {
 	}
 }
 
-// wakeUp makes the subscriber look at what there is to take.
+// wakeUp puts a value into the channel of Wake.
 func (s *Subscription) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:

@@ -13,15 +13,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
 
-// consumerView is what a subscriber may be told: everything, or what the policy of a version tells
-// a class of consumers. It is no copy: an entry has a verdict, and that has the shape of the
-// service for each class.
+// consumerView is what a subscriber may have: everything, or what the policy of a version lets a
+// class of consumers have. A view has no copy of services: each entry has a verdict, which has the
+// shape of the service for each class.
 type consumerView struct {
 	whole bool
 	class policy.ConsumerClass // unless whole
 }
 
-// viewOf returns what a policy lets a consumer with these identities see.
+// viewOf returns what a policy lets a subscription see.
 func viewOf(p *policy.Policy, s *Subscription) consumerView {
 	if s.everything {
 		return consumerView{whole: true}
@@ -37,14 +37,14 @@ func viewFor(p *policy.Policy, ids []federation.ID) consumerView {
 	return consumerView{class: p.ClassOf(ids)}
 }
 
-// serviceEntry is a service of a version, with what the policy of the version says of it. It never
-// changes, and nil stands for a service that there is not.
+// serviceEntry is a service of a version, with the verdict of the version's policy. It never
+// changes, and nil stands for a service that does not exist.
 type serviceEntry struct {
 	service *wire.EncodedService
 	verdict policy.Verdict
 }
 
-// serviceIn returns the service in the shape that the view has of it, or nil.
+// serviceIn returns the service in the shape of the view, or nil where the view does not have it.
 func (e *serviceEntry) serviceIn(v consumerView) *wire.EncodedService {
 	switch {
 	case e == nil:
@@ -56,7 +56,7 @@ func (e *serviceEntry) serviceIn(v consumerView) *wire.EncodedService {
 	}
 }
 
-// ruleIn returns the rule of the policy by which the service is in the view, or 0.
+// ruleIn returns the rule of the policy by which the view has the service, or 0.
 func (e *serviceEntry) ruleIn(v consumerView) int {
 	if e == nil || v.whole {
 		return 0
@@ -64,27 +64,29 @@ func (e *serviceEntry) ruleIn(v consumerView) int {
 	return e.verdict.DecidingRule(v.class)
 }
 
-// rowBuckets is how many buckets are in a row, and rows how many rows a version has: a
-// version is made by copying about as many pointers as both.
+// rowBuckets is how many buckets are in a row, and rows is how many rows a version has. To make a
+// version costs about as many copies of pointers as their sum.
 const (
 	rowBuckets = 16
 	rows       = resume.Leaves / rowBuckets
 )
 
-// bucketRow has the buckets of a few leaves. They never change; what has been found out of them is
-// kept for those who ask next, and for the next version.
+// bucketRow has the buckets of a few leaves, which never change. Beside them it keeps what was
+// counted for views, so that the next caller and the next version need not count again: readers add
+// to that under mu. MaxViews bounds the views. Beyond that everything is forgotten, which costs
+// time and no truth.
 type bucketRow struct {
 	buckets [rowBuckets]*bucket // nil for an empty one
 
 	mu     sync.Mutex                             // guards the fields below
-	counts map[consumerView]int                   // services that are in the view
-	sums   map[formedView]*[rowBuckets]*bucketSum // nil where it is not known
+	counts map[consumerView]int                   // services that the view has
+	sums   map[formedView]*[rowBuckets]*bucketSum // nil where a sum is not known
 }
 
-// emptyRow is a row of nothing.
+// emptyRow is a row without services.
 var emptyRow = &bucketRow{} //nolint:gochecknoglobals // it never changes
 
-// countIn returns how many of the services are in the view.
+// countIn returns how many services of the row the view has.
 func (r *bucketRow) countIn(v consumerView) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,6 +101,7 @@ func (r *bucketRow) countIn(v consumerView) int {
 	return n
 }
 
+// countIn returns how many services of the bucket the view has.
 func (b *bucket) countIn(v consumerView) (n int) {
 	for e := range b.allEntries() {
 		if e.serviceIn(v) != nil {
@@ -108,7 +111,8 @@ func (b *bucket) countIn(v consumerView) (n int) {
 	return n
 }
 
-// rememberFor remembers what was found out of a view, of which there may be any number.
+// rememberFor stores a value for a view. There may be any number of views, so at maxViews all are
+// forgotten.
 func rememberFor[V comparable, T any](known *map[V]T, of V, found T) {
 	if *known == nil || len(*known) >= maxViews {
 		*known = make(map[V]T)
@@ -116,9 +120,9 @@ func rememberFor[V comparable, T any](known *map[V]T, of V, found T) {
 	(*known)[of] = found
 }
 
-// inheritSums has the row keep the sums of another one, but for those of buckets that are not the
-// same to the consumer: it is sent the buckets whose digests are not known, and must not learn
-// from them when something changes that is hidden from it.
+// inheritSums copies the sums of another row, except those of buckets that differ for the consumer.
+// A consumer is sent the buckets whose digests are not known, and must not learn from them that
+// something hidden from it has changed.
 func (r *bucketRow) inheritSums(from *bucketRow) {
 	from.mu.Lock()
 	defer from.mu.Unlock()
@@ -143,7 +147,7 @@ func (r *bucketRow) inheritSums(from *bucketRow) {
 	}
 }
 
-// catalogVersion is the catalog of a registry as it is at some time. It never changes. The next
+// catalogVersion is the catalog of a registry at some moment. It never changes once others see it. The next
 // version shares the buckets in which nothing is different, and the rows of those:
 //
 //	version 7   [ r0 | r1 | ... | r31 ]    policy, path, whether it is available
@@ -158,15 +162,14 @@ func (r *bucketRow) inheritSums(from *bucketRow) {
 //	                             |
 //	                           e1,e4,e3              one entry is another
 //
-// So what changes from one version to any other is found by comparing pointers, for each
-// view of it.
+// So the difference of any two versions is found by comparing pointers, for each view of them.
 type catalogVersion struct {
 	rows        [rows]*bucketRow
 	services    int
 	policy      *policy.Policy // nil while everything is for everyone
 	path        wire.OwnerPath // through which the services come
 	unavailable string         // why the catalog cannot be told as a whole; empty while it can
-	lost        time.Time      // since when its origin is lost, if that is why; else zero
+	lost        time.Time      // since when its origin is lost, if that is the reason; else zero
 	cuts        int            // how often all streams had to end
 	incomplete  bool           // whether the end marker waits
 
@@ -174,7 +177,7 @@ type catalogVersion struct {
 	offers map[resumeRequest]*resumeOffer // in which all digests are known
 }
 
-// emptyVersion is what a new subscriber has been told.
+// emptyVersion is the version that a new subscriber has been told.
 var emptyVersion = func() *catalogVersion { //nolint:gochecknoglobals // it never changes
 	v := &catalogVersion{}
 	for i := range v.rows {
@@ -183,7 +186,7 @@ var emptyVersion = func() *catalogVersion { //nolint:gochecknoglobals // it neve
 	return v
 }()
 
-// mutableCopy returns a version that is the same, to be changed before others see it.
+// mutableCopy returns a copy that may be changed before others see it.
 func (v *catalogVersion) mutableCopy() *catalogVersion {
 	return &catalogVersion{
 		rows: v.rows, services: v.services, policy: v.policy, path: v.path,
@@ -201,7 +204,7 @@ func (v *catalogVersion) findEntry(name string) *serviceEntry {
 	return v.bucketOf(resume.LeafOf(name)).findEntry(name)
 }
 
-// allEntries returns those of all services.
+// allEntries returns the entries of all services.
 func (v *catalogVersion) allEntries() iter.Seq[*serviceEntry] {
 	return func(yield func(*serviceEntry) bool) {
 		for leaf := range resume.Leaves {
@@ -214,7 +217,7 @@ func (v *catalogVersion) allEntries() iter.Seq[*serviceEntry] {
 	}
 }
 
-// countIn returns how many services are in the view.
+// countIn returns how many services the view has.
 func (v *catalogVersion) countIn(in consumerView) int {
 	if in.whole {
 		return v.services
@@ -226,7 +229,7 @@ func (v *catalogVersion) countIn(in consumerView) int {
 	return n
 }
 
-// setBucket makes a bucket that of a leaf, in a version that was copied of another one.
+// setBucket replaces the bucket of a leaf. V is a copy of the version of.
 func (v *catalogVersion) setBucket(of *catalogVersion, leaf int, b *bucket) {
 	in := &v.rows[leaf/rowBuckets]
 	if *in == of.rows[leaf/rowBuckets] {
@@ -235,7 +238,7 @@ func (v *catalogVersion) setBucket(of *catalogVersion, leaf int, b *bucket) {
 	(*in).buckets[leaf%rowBuckets] = b
 }
 
-// withEntries returns a version with other entries; nil for those that go.
+// withEntries returns a version with other entries. A nil entry removes the service.
 func (v *catalogVersion) withEntries(entries map[string]*serviceEntry) *catalogVersion {
 	next := v.mutableCopy()
 	edits := make(map[int][]entryEdit)
@@ -258,7 +261,8 @@ func (v *catalogVersion) withEntries(entries map[string]*serviceEntry) *catalogV
 	return next
 }
 
-// judgedBy returns a version in which another policy is in force.
+// judgedBy returns a version with another policy, in which each service has a verdict of that
+// policy.
 func (v *catalogVersion) judgedBy(p *policy.Policy) *catalogVersion {
 	next := v.mutableCopy()
 	next.policy = p
@@ -275,16 +279,17 @@ func (v *catalogVersion) judgedBy(p *policy.Policy) *catalogVersion {
 	return next
 }
 
-// universalEntry returns an entry that is in every view, in that shape.
+// universalEntry returns an entry that every view has, in that shape.
 func universalEntry(as *wire.EncodedService) *serviceEntry {
 	var everyone *policy.Policy
 	return &serviceEntry{as, everyone.Judge(as)}
 }
 
-// viewChange is from one view to another one.
+// viewChange is a change from one view to another.
 type viewChange struct{ before, after consumerView }
 
-// pairsSince returns what becomes of the services of another version, in any view.
+// pairsSince returns a pair for each service that differs between the version from and v, in any
+// view.
 func (v *catalogVersion) pairsSince(from *catalogVersion) []entryPair {
 	var pairs []entryPair
 	for i, r := range v.rows {
@@ -297,9 +302,9 @@ func (v *catalogVersion) pairsSince(from *catalogVersion) []entryPair {
 	return pairs
 }
 
-// differingPairs returns those pairs that are different in a change of views: additions first, and removals last,
-// so that an fqdn that moves to a service of another name has an answer all the time. Each of
-// the three is in the order of the names.
+// differingPairs returns those pairs that differ in a change of views: additions first, then
+// changes, and removals last, so that an fqdn that moves to a service of another name has an answer
+// all the time. Each of the three is in the order of the names.
 func (p viewChange) differingPairs(pairs []entryPair) []entryPair {
 	var added, changed, gone []entryPair
 	for _, of := range pairs {
@@ -320,11 +325,11 @@ func (p viewChange) differingPairs(pairs []entryPair) []entryPair {
 	return slices.Concat(added, changed, gone)
 }
 
-// pairKind is what pairs have in common of which the same rules decide.
+// pairKind is the same for all pairs about which the same rules of the policy decide.
 type pairKind struct{ before, after any }
 
-// byKind groups pairs: a class for which no rule decides of one of a kind is told none of them,
-// and then they need not be looked at once more for each class.
+// byKind groups pairs by their kind. A class for which no rule decides about one pair of a kind is
+// sent none of them, so that these pairs need not be looked at again for each class.
 func byKind(pairs []entryPair) map[pairKind][]entryPair {
 	kinds := make(map[pairKind][]entryPair)
 	for _, of := range pairs {
@@ -334,7 +339,8 @@ func byKind(pairs []entryPair) map[pairKind][]entryPair {
 	return kinds
 }
 
-// metRules returns a value that is the same where the same rules are met; nil without a service.
+// metRules returns a value that is equal for entries that meet the same rules, or nil without a
+// service.
 func (e *serviceEntry) metRules() any {
 	if e == nil {
 		return nil
@@ -342,7 +348,8 @@ func (e *serviceEntry) metRules() any {
 	return e.verdict.MetRules()
 }
 
-// differingOfKinds is what differingPairs returns of all the pairs, which are of two versions that were published.
+// differingOfKinds returns what differingPairs returns for all the pairs, which are of two versions
+// that were published.
 func (p viewChange) differingOfKinds(kinds map[pairKind][]entryPair) []entryPair {
 	var pairs []entryPair
 	for _, alike := range kinds {
@@ -353,7 +360,8 @@ func (p viewChange) differingOfKinds(kinds map[pairKind][]entryPair) []entryPair
 	return p.differingPairs(pairs)
 }
 
-// countChangedSince returns how many services have changed since another version.
+// countChangedSince returns how many services differ between the version from and v, in a change of
+// views.
 func (v *catalogVersion) countChangedSince(from *catalogVersion, p viewChange) int {
 	n := 0
 	for i, r := range v.rows {
