@@ -8,42 +8,42 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
-// Consumers are those of one catalog.
+// Consumers are the consumers of one catalog.
 type Consumers struct {
-	Behind int // streams that are open, and have something to be told or to acknowledge
-	Lost   int // consumers that have lost their last stream, as far as they are remembered
+	Behind int // open streams with updates that are not sent or not acknowledged
+	Lost   int // remembered consumers that have lost their last stream
 
-	// Worst has those that are behind and then those that are lost, each the longest first, and
-	// then others: MaxConsumers at most.
+	// Worst has the consumers that are behind, then those that are lost, each the longest first,
+	// and then others: MaxConsumers at most.
 	Worst []Consumer
 }
 
-// Consumer is a stream that is open, or a consumer that has lost its last one.
+// Consumer is an open stream, or a consumer that has lost its last stream.
 type Consumer struct {
 	Name    string    // its identity
-	Address string    // that it is connected from; empty where it is lost
-	Behind  int       // services, and the end of the catalog, that it has not acknowledged; 0: it has acknowledged everything
-	Since   time.Time // of the oldest change that it has not acknowledged, or of its loss; zero without one, and before it has asked
+	Address string    // from which the consumer is connected; empty for a lost one
+	Behind  int       // services, and the end of the catalog, that the consumer has not acknowledged
+	Since   time.Time // when the oldest change happened that is not acknowledged, or when the consumer was lost; zero without one, and before the consumer has asked
 }
 
 // MaxConsumers bounds Consumers.Worst.
 const MaxConsumers = 100
 
-// Of consumers that are lost, so many are remembered, for so long. Where there is no room any one
-// of them is forgotten.
+// The bounds of the lost consumers that a server remembers. Where there is no room, any one of them is
+// forgotten.
 const (
 	maxLost = 1000
 	lostFor = 7 * 24 * time.Hour
 )
 
-// lostConsumer is a consumer that may be lost, by the server name of its catalog and its name.
+// lostConsumer names a consumer that may be lost: the server name of its catalog, and its own name.
 type lostConsumer struct{ catalog, consumer string }
 
-// loseLocked remembers that a session has ended. Its consumer may have others. The caller holds
+// loseLocked remembers that a session has ended, whose consumer may have others. The caller holds
 // the lock.
 func (s *Server) loseLocked(session *streamSession, now time.Time) {
 	if session.subscription == nil {
-		return // it was told nothing
+		return // the consumer was sent nothing
 	}
 	if len(s.lost) >= maxLost {
 		for other := range s.lost {
@@ -54,8 +54,8 @@ func (s *Server) loseLocked(session *streamSession, now time.Time) {
 	s.lost[lostConsumer{session.catalog.name, session.consumer}] = now
 }
 
-// Consumers returns those of each catalog, by server name: who has acknowledged all that there is,
-// and who has not. It takes time in proportion to their number.
+// Consumers returns the consumers of each catalog, by server name: which of them have acknowledged
+// everything, and which have not. It takes time in proportion to their number.
 func (s *Server) Consumers() map[string]Consumers {
 	all := make(map[string]Consumers)
 	subscribed := make(map[*registry.Registry][]*streamSession)
@@ -105,9 +105,10 @@ func (s *Server) Consumers() map[string]Consumers {
 	return all
 }
 
-// consumerBehind returns where the consumer of a session is that was behind the catalog by lag before.
+// consumerBehind returns how far the consumer of a session is behind. Lag is what the subscription
+// had yet to take, which the caller asked before.
 func (s *streamSession) consumerBehind(lag registry.Lag) Consumer {
-	telling := s.telling.Load() // before the window is looked at, to which it passes on what it has taken
+	telling := s.telling.Load() // before the window is read, because updates go from there to the window
 	n, oldest := s.window.inFlight()
 	c := Consumer{Name: s.consumer, Address: s.address.String(), Behind: lag.Unsent + n, Since: earlierOf(lag.Since, oldest)}
 	if telling {
@@ -116,7 +117,8 @@ func (s *streamSession) consumerBehind(lag registry.Lag) Consumer {
 	return c
 }
 
-// withStream adds a stream. Of those that have everything, only as many are kept as may be shown.
+// withStream returns the consumers with one more stream. Of streams that have acknowledged
+// everything, only as many are kept as may be shown.
 func (c Consumers) withStream(of Consumer) Consumers {
 	if of.Behind > 0 {
 		c.Behind++
@@ -127,7 +129,7 @@ func (c Consumers) withStream(of Consumer) Consumers {
 	return c
 }
 
-// sortRank is less for who matters more.
+// sortRank returns a smaller number for a consumer that matters more.
 func (c *Consumer) sortRank() int {
 	switch {
 	case c.Behind > 0:

@@ -1,8 +1,9 @@
 // Package owner publishes services to any number of consumers, over mutual TLS, in both
 // versions of the API.
 //
-// A program fills a registry.Registry with its services, and has a [Server] send it to every
-// consumer that subscribes: first the whole catalog, then its end marker, then every change.
+// A program fills a registry.Registry with its services, and a [Server] sends the registry to every
+// consumer that subscribes: first the whole catalog, then its end marker, then every change. A
+// [Config] says who may subscribe and how, and [Stats] shows what became of it.
 // A slow consumer gets each service that has changed once, in its latest version, and its
 // backlog is never larger than the catalog. No update is dropped. Package registry says how.
 //

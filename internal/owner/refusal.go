@@ -7,13 +7,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
-// clearRefusal tells that the consumer takes a service.
+// clearRefusal records that the consumer accepts a service.
 func (s *streamSession) clearRefusal(service string) {
 	s.catalog.registry.NoteAnswer(registry.Refusal{Service: service, Consumer: s.consumer})
 }
 
-// clearUnseenRefusals tells that the consumer does not refuse any more what the policy has withdrawn
-// from it while it was away. It has a whole catalog now.
+// clearUnseenRefusals takes back the consumer's refusals of services that the policy has hidden
+// from it while it was away. The consumer has a whole catalog now.
 func (s *streamSession) clearUnseenRefusals() {
 	for _, service := range s.catalog.registry.RefusedServices(s.consumer) {
 		if !s.subscription.SeesService(service) {
@@ -22,17 +22,17 @@ func (s *streamSession) clearUnseenRefusals() {
 	}
 }
 
-// refusalFields are the fields that a refusal can be about: of a service in any
-// version of the API, and of a response. All others count as "other", because a
-// consumer may write anything, and a metric must have few labels.
+// refusalFields are the fields that a refusal can blame: those of a service in any version of the
+// API, and those of a response. All others count as "other", because a consumer may write anything,
+// and a metric must have few labels.
 var refusalFields = []string{
 	"name", "description", "tags", "labels", "fqdn", "endpoints", "sans", "instances",
 	"id", "san", "protocols",
 	"resource", "resource_url", "resource_id", "operation", "context",
 }
 
-// blamedField returns the field at the beginning of the rule of a refusal, where consumers
-// of this project put it, or "other".
+// blamedField returns the field at the beginning of a rule, where consumers of this project put it,
+// or "other".
 func blamedField(rule string) string {
 	field := rule
 	if end := strings.IndexAny(rule, ".[:"); end >= 0 {

@@ -13,14 +13,14 @@ import (
 )
 
 // openTimeout is how long a consumer that resumes may take for its initial request. Its
-// subscription keeps a version from before that.
+// subscription keeps an earlier version alive until then.
 const openTimeout = time.Minute
 
-// errNoRequest ends a stream that is not asked for anything.
+// errNoRequest ends a resumed stream on which no initial request comes.
 var errNoRequest = status.Error(codes.Unavailable, "the stream has resumed, and no initial request came within a minute")
 
-// tryResume lets the consumer go on with what it holds, if it says that in the header of the
-// stream and there is a part of it that need not be sent.
+// tryResume lets the consumer go on with what it holds, if the header of its stream has digests of
+// that, and if a part of it need not be sent.
 func (s *streamSession) tryResume(ctx context.Context) {
 	values := metadata.ValueFromIncomingContext(ctx, wire.ResumeHeader)
 	if len(values) != 1 {
@@ -43,8 +43,8 @@ func (s *streamSession) tryResume(ctx context.Context) {
 	s.clearHeldRefusals()
 }
 
-// awaitRequest waits for the initial request. It sends the answers to what the consumer
-// publishes.
+// awaitRequest waits for the initial request and returns it. Meanwhile it sends the answers to what
+// the consumer publishes.
 func (s *streamSession) awaitRequest(ctx context.Context, opened <-chan wire.Request) (wire.Request, error) {
 	var overdue <-chan time.Time
 	if s.resumed != nil {
@@ -68,7 +68,8 @@ func (s *streamSession) awaitRequest(ctx context.Context, opened <-chan wire.Req
 	}
 }
 
-// startSubscription notes that the consumer has subscribed, and waits until it may be told the catalog.
+// startSubscription records that the consumer has subscribed, and waits until it may be sent the
+// catalog.
 func (s *streamSession) startSubscription(ctx context.Context) error {
 	s.subscribed = true
 	s.subscription.MarkAsked()
@@ -84,8 +85,8 @@ func (s *streamSession) startSubscription(ctx context.Context) error {
 	return s.awaitSlot(ctx, s.subscription.UnsentCount())
 }
 
-// clearHeldRefusals tells that the consumer does not refuse any more what it holds. It may have
-// refused a version of a service that was not the last one.
+// clearHeldRefusals takes back the consumer's refusals of services that it has resumed with. The
+// consumer may have refused a version that was not the last one.
 func (s *streamSession) clearHeldRefusals() {
 	for _, service := range s.catalog.registry.RefusedServices(s.consumer) {
 		if _, withheld := s.withheld[service]; !withheld && s.subscription.HoldsService(service) {

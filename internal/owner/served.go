@@ -10,16 +10,17 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
-// servedCatalog is what a server serves under one server name, and what became of it.
+// servedCatalog is what a server serves under one server name, with counts of what happened there.
+// The counts only grow. The fields of a refusal and the codes of gRPC bound the maps.
 type servedCatalog struct {
 	// read-only after New
 	name     string             // the server name; empty for the default
-	registry *registry.Registry // nil for a default that there is not
+	registry *registry.Registry // nil where there is no default
 	log      *slog.Logger       // names the catalog, unless it is the default
 
 	acknowledged atomic.Uint64
 	resumed      atomic.Uint64 // streams
-	spared       atomic.Uint64 // services that they were not sent
+	spared       atomic.Uint64 // services that resumed streams were not sent
 
 	// Guarded by the mutex of the server.
 
@@ -27,7 +28,7 @@ type servedCatalog struct {
 	ended   map[codes.Code]uint64 // streams, by the code of their status
 }
 
-// newServedCatalogs returns what is served, by server name: always something under "".
+// newServedCatalogs returns the served catalogs by server name. There is always one under "".
 func newServedCatalogs(registries map[string]*registry.Registry, log *slog.Logger) map[string]*servedCatalog {
 	catalogs := make(map[string]*servedCatalog)
 	add := func(name string, r *registry.Registry) {
@@ -44,8 +45,7 @@ func newServedCatalogs(registries map[string]*registry.Registry, log *slog.Logge
 	return catalogs
 }
 
-// canonicalName returns the form of a server name in which names are equal that mean the
-// same.
+// canonicalName returns the one form of all spellings of a server name that mean the same.
 func canonicalName(serverName string) string {
 	return strings.ToLower(strings.TrimSuffix(serverName, "."))
 }

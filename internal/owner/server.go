@@ -82,9 +82,9 @@ type Config struct {
 	// for this port.
 	Gate *gate.Gate
 
-	// TurnedAway, where it is set, is told of each consumer that may not subscribe or has
-	// to come back later, and by a gate that New makes of those that it does not let in. See
-	// package gate.
+	// TurnedAway, where it is set, gets a report of each consumer that may not subscribe or has to
+	// come back later. A gate that New makes reports the connections that it refuses there, too.
+	// See package gate.
 	TurnedAway func(gate.TurnedAway)
 
 	// Register, where it is set, adds further services to those that are served. The
@@ -96,16 +96,17 @@ type Config struct {
 	// number of those that were left out. See package loglimit.
 	Logger *slog.Logger
 
-	// Audit, where it is set, gets a line for each service that a stream is told and did not
-	// have, and for each that is withdrawn from it, with the catalog, the consumer, the service, and
-	// its fqdn and the rule of the policy, or the reason. What a consumer that resumes holds
-	// already is not told: one line has the number of these services. The lines are as many
-	// as there are services times consumers: no limit is applied. While the logger writes, the
-	// stream waits.
+	// Audit, where it is set, gets a line for each service that a stream is sent and did not have,
+	// and for each that is withdrawn from it. A line has the catalog, the consumer, the service,
+	// and either its fqdn and the rule of the policy or the reason. Services that a resuming
+	// consumer holds already are one line with their number. There are as many lines as services
+	// times consumers: no limit applies. While the logger writes, the stream waits.
 	Audit *slog.Logger
 }
 
-// Server serves the Federated Service Discovery API to any number of consumers.
+// Server serves the Federated Service Discovery API to any number of consumers. It keeps one session
+// for each open stream, and remembers which consumers have lost theirs. Streams add and remove their own
+// session, and SetAllow may end any. What bounds all of that stands below.
 //
 // # Catalogs
 //
@@ -113,12 +114,12 @@ type Config struct {
 // chooses one by the server name of its TLS handshake. Every
 // catalog is open to all that may subscribe; its policy says what they are told.
 //
-// A registry that does not hold a whole catalog is made unavailable with
-// SetUnavailable. Its streams, and those for whose server name there is no catalog, end
+// SetUnavailable makes a registry unavailable that does not hold a whole catalog. Its
+// streams, and those for whose server name there is no catalog, end
 // with Unavailable. Consumers keep the catalog that they have, and retry with backoff.
-// Foreign consumers do so too, because the specification says it of no other code. A
-// RetryInfo of the registry's streams has them come back one after the other, and a
-// trailer says for how long the origin of the catalog has been lost, if it is.
+// Foreign consumers do so too, because the specification asks for that with this code only. A
+// RetryInfo makes the consumers come back one after the other, and a
+// trailer says for how long the origin of the catalog has been lost, if it is lost.
 //
 // # Who may subscribe
 //
@@ -132,9 +133,9 @@ type Config struct {
 //
 // # What consumers may do
 //
-// A consumer may refuse a service. The refusal is logged, with its reason, when it is another one
-// than before, and counted in [Stats]. The service is sent again when it changes. A registry tells
-// of refusals, and of services that are taken again, with OnRefusal.
+// A consumer may refuse a service. A new refusal is logged with its reason, and each one is counted
+// in [Stats]. The service is sent again when it changes. A registry reports
+// refusals, and services that are accepted again, with OnRefusal.
 //
 // A consumer may be an owner as well, and send responses. Each of them is answered
 // with the code Unimplemented, because this owner accepts none, and the stream goes
@@ -144,9 +145,11 @@ type Config struct {
 // # What consumers can cost
 //
 // A connection has at most eight streams, and ends after a minute without any.
-// Package gate sees to that, and bounds the connections, in total and for each address, for
-// other ports of the process as well where Config.Gate is shared. It says what else it bounds. Package loglimit bounds what consumers can make the server log.
-// Config.Register adds services of others to the port.
+// Package gate sees to that, and bounds the connections, in total and for each address. Where
+// Config.Gate is shared, the bounds are for all ports of the process. Package gate says what else
+// it bounds, and package loglimit bounds what consumers can make the server log. A server keeps no
+// queue of updates: a stream takes as many as its window has room for, and the rest waits in the registry.
+// Config.Register adds other gRPC services to the port.
 //
 // # Shutdown and health
 //
@@ -163,7 +166,7 @@ type Server struct {
 	log      *slog.Logger              // bounds what a peer can make it write
 	catalogs map[string]*servedCatalog // by server name; there is always one under ""
 	gate     *gate.Gate
-	slots    *semaphore.Weighted // of the streams that are sent what they have yet to be told
+	slots    *semaphore.Weighted // of streams that are sent their backlog
 	began    time.Time
 
 	postponed atomic.Uint64 // streams that have waited for too long
@@ -218,8 +221,8 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// SetAllow replaces the identities that may subscribe. With none, no consumer may.
-// The streams of consumers that may no longer subscribe end with Unauthenticated.
+// SetAllow replaces the identities that may subscribe. With none, no consumer may subscribe. The
+// streams of consumers that may no longer subscribe end with Unauthenticated.
 func (s *Server) SetAllow(ids []federation.ID) {
 	allowed := make(map[federation.ID]struct{}, len(ids))
 	for _, id := range ids {
@@ -284,8 +287,8 @@ func (s *Server) serveSubscription(stream grpc.ServerStream, d apiDialect) error
 	return withParkingDelay(err)
 }
 
-// serveSession opens the stream of a session for a consumer that may subscribe, and serves it
-// until it ends.
+// serveSession opens the stream of a session for a consumer that may subscribe, serves it until it
+// ends, and returns its status.
 func (s *Server) serveSession(ctx context.Context, stream grpc.ServerStream, session *streamSession) error {
 	if err := s.admitConsumer(ctx, session); err != nil {
 		return err
@@ -311,18 +314,18 @@ func (s *Server) serveSession(ctx context.Context, stream grpc.ServerStream, ses
 	return session.serveStream(ctx)
 }
 
-// sourcesTime is how long sources usually take at most, after the start, to say what they have.
+// sourcesTime is how long sources usually take after the start until their state is complete.
 const sourcesTime = 5 * time.Second
 
-// awaitsEnd reports whether the consumer that opens a stream may be told a catalog that is not
-// complete. One that resumes has most of what sources are about to say: it can wait, so
-// that it need not be sent that again.
+// awaitsEnd reports whether the consumer that opens a stream may be sent a catalog that is not
+// complete. A consumer that resumes has most of the services of sources that are not complete yet.
+// So for sourcesTime it has to wait, because it would otherwise be sent these services again.
 func (s *Server) awaitsEnd(ctx context.Context) bool {
 	return slices.Contains(metadata.ValueFromIncomingContext(ctx, wire.CatalogEndHeader), wire.CatalogEndAwaited) &&
 		(len(metadata.ValueFromIncomingContext(ctx, wire.ResumeHeader)) == 0 || time.Since(s.began) > sourcesTime)
 }
 
-// forgetSession forgets a session that has ended with the status err.
+// forgetSession removes a session that has ended with the status err.
 func (s *Server) forgetSession(session *streamSession, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -332,8 +335,8 @@ func (s *Server) forgetSession(session *streamSession, err error) {
 }
 
 // admitConsumer identifies the consumer of the session, and chooses its catalog. It fails with
-// Unauthenticated, after which consumers do not retry, when the consumer may not
-// subscribe, and with Unavailable, after which they do, when there is no catalog.
+// Unauthenticated when the consumer may not subscribe, because consumers do not retry after that.
+// It fails with Unavailable when there is no catalog, because they do retry after that.
 func (s *Server) admitConsumer(ctx context.Context, session *streamSession) error {
 	p, _ := peer.FromContext(ctx)
 	consumer, certified := mtls.PeerOf(p.AuthInfo)
@@ -370,17 +373,16 @@ func (s *Server) admitConsumer(ctx context.Context, session *streamSession) erro
 	return nil
 }
 
-// turnedAway tells of the consumer of a session that is turned away.
+// turnedAway reports to Config.TurnedAway that the consumer of a session is turned away.
 func (s *streamSession) turnedAway(reason gate.Reason, rule string) {
 	s.server.config.TurnedAway(gate.TurnedAway{Role: role, Address: s.address, IDs: s.ids, Reason: reason, Rule: rule})
 }
 
-// role is what the peers are called.
+// role is how logs and metrics call the peers of this port.
 const role = "consumer"
 
-// mayLocked returns the first of the identities that may subscribe, if there is one,
-// and reports whether a consumer with these identities may. The caller holds the
-// lock.
+// mayLocked returns the first of the identities that may subscribe, if there is one, and reports
+// whether a consumer with these identities may subscribe. The caller holds the lock.
 func (s *Server) mayLocked(ids []federation.ID) (federation.ID, bool) {
 	for _, id := range ids {
 		if _, ok := s.allowed[id]; ok || s.allowed == nil {
@@ -390,6 +392,7 @@ func (s *Server) mayLocked(ids []federation.ID) (federation.ID, bool) {
 	return federation.ID{}, s.allowed == nil
 }
 
+// mayNot returns the status for a consumer whose identities may not subscribe.
 func mayNot(ids []federation.ID) error {
 	return status.Errorf(codes.Unauthenticated,
 		"the identities %s of your certificate may not subscribe; have the owner allow one of them", safetext.Printable(fmt.Sprint(ids)))

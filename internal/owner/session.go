@@ -19,33 +19,37 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// streamSession is one stream, in any version of the API.
+// streamSession is one stream to a consumer, in any version of the API. Two goroutines work for it:
+// one reads requests, and one, in writeUpdates, takes updates and sends them. Only the latter
+// changes the fields that it owns. The window bounds the responses that are sent and not
+// acknowledged; withheld may grow with the catalog. A session keeps no services: those that are not
+// taken yet are in the registry, where a newer version replaces an older one.
 type streamSession struct {
 	apiDialect
 
 	server       *Server
 	catalog      *servedCatalog
 	subscription *registry.Subscription
-	cancel       context.CancelCauseFunc // ends it
+	cancel       context.CancelCauseFunc // ends the stream
 	address      net.Addr                // of the consumer
-	ids          []federation.ID         // of its certificate
-	consumer     string                  // who it is, as it may be shown
+	ids          []federation.ID         // of the consumer's certificate
+	consumer     string                  // the consumer's identity, safe to show
 	log          *slog.Logger            // which names the consumer in every line
 	window       *sendWindow
 	resumed      *registry.Resumption // until startSubscription; nil unless the consumer has resumed
 
 	// owned by writeUpdates
 	subscribed bool
-	release    func()                   // has another stream be sent the catalog
+	release    func()                   // frees the slot of awaitSlot
 	declined   bool                     // whether a response of the consumer was declined
 	withheld   map[string]withheldCause // the services that the consumer does not get, by name
-	end        *registry.Update         // the end of the catalog, from when it is taken until the consumer is told
-	complete   bool                     // whether the consumer was told
+	end        *registry.Update         // the end of the catalog, which was taken and not sent yet
+	complete   bool                     // whether the end of the catalog was sent
 
 	// changed by writeUpdates
 
-	missing [gaps]atomic.Int64 // of withheld, by cause
-	telling atomic.Bool        // whether updates may be taken that are not in the window yet
+	missing [gaps]atomic.Int64 // services in withheld, by cause
+	telling atomic.Bool        // whether updates may have been taken that are not in the window yet
 }
 
 // responseHeader returns what the owner announces on the stream.
@@ -79,9 +83,9 @@ func (s *streamSession) serveStream(ctx context.Context) error {
 	return err
 }
 
-// writeUpdates sends the catalog and then its changes, each when the window has room. In
-// between it sends the answers to what the consumer publishes. Nothing else sends on
-// the stream.
+// writeUpdates sends the catalog and then its changes, each when the window has room, and returns
+// why it stopped. In between it sends the answers to what the consumer publishes. Nothing else
+// sends on the stream.
 func (s *streamSession) writeUpdates(ctx context.Context, opened <-chan wire.Request) error {
 	first, err := s.awaitRequest(ctx, opened)
 	if err != nil {
@@ -133,7 +137,7 @@ func (s *streamSession) writeUpdates(ctx context.Context, opened <-chan wire.Req
 	return context.Cause(ctx)
 }
 
-// owesEnd reports whether the consumer can be told the end of the catalog, which was taken before.
+// owesEnd reports whether the end of the catalog was taken before and can be sent now.
 func (s *streamSession) owesEnd() bool { return s.end != nil && s.missing[inexpressible].Load() == 0 }
 
 // declineResponse sends the answer to a response of the consumer.
@@ -145,9 +149,9 @@ func (s *streamSession) declineResponse(answer func() error) error {
 	return answer()
 }
 
-// sendUpdates sends the messages for the updates. A consumer that does not read makes that take
-// any time: what the policy has withdrawn meanwhile is left out, and when ctx has ended
-// all of the rest.
+// sendUpdates sends the messages for the updates. A consumer that does not read can make that take
+// any time. So services that the policy hides meanwhile are left out, and everything else once ctx
+// has ended.
 func (s *streamSession) sendUpdates(ctx context.Context, updates []registry.Update, context string) error {
 	for i := range updates {
 		u := &updates[i]
@@ -195,8 +199,8 @@ func (s *streamSession) sendUpdate(u registry.Update, context string) error {
 	return nil
 }
 
-// auditUpdate writes to the audit log what the consumer has and did not have before, or does
-// not have any more.
+// auditUpdate writes to the audit log that the consumer gets a service that it did not have, or
+// loses one.
 func (s *streamSession) auditUpdate(audit *slog.Logger, u registry.Update) {
 	audit = audit.With("catalog", s.catalog.name, "consumer", s.consumer, "service", u.Name)
 	switch {
@@ -207,8 +211,8 @@ func (s *streamSession) auditUpdate(audit *slog.Logger, u registry.Update) {
 	}
 }
 
-// readRequests takes the initial request and then the acknowledgements, until the
-// stream ends or the consumer breaks the rules.
+// readRequests passes the initial request on and then records acknowledgements, until the stream
+// ends or the consumer breaks the rules. It returns why it stopped.
 func (s *streamSession) readRequests(ctx context.Context, opened chan<- wire.Request) error {
 	first, err := s.receive(ctx)
 	if err != nil {
@@ -232,8 +236,8 @@ func (s *streamSession) readRequests(ctx context.Context, opened chan<- wire.Req
 	}
 }
 
-// recordAnswer records the answer of the consumer to a response. A service that it
-// refuses is not sent again until it changes, because it would be refused again.
+// recordAnswer records the answer of the consumer to a response. A refused service is not sent
+// again until it changes, because it would be refused again.
 func (s *streamSession) recordAnswer(answered sentResponse, refusal string) {
 	switch {
 	case refusal != "":
@@ -256,7 +260,7 @@ func (s *streamSession) recordAnswer(answered sentResponse, refusal string) {
 	}
 }
 
-// countRefusal counts a refusal by the field that its rule is about.
+// countRefusal counts a refusal by the field that its rule blames.
 func (s *streamSession) countRefusal(field string) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()

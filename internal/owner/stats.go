@@ -12,11 +12,11 @@ import (
 
 // Stats is the state of a Server, for metrics.
 type Stats struct {
-	// Catalogs has those that are served, by server name, and always one under "":
+	// Catalogs has the served catalogs by server name, and always one under "":
 	// the default, which also counts the streams for which there is no catalog.
 	Catalogs map[string]CatalogStats
 
-	Postponed uint64 // streams since New that were told to come back, as too many waited for the catalog
+	Postponed uint64 // streams since New whose consumers were told to come back, because too many waited for the catalog
 
 	// Of the gate, and so of other ports as well where it is shared.
 
@@ -30,9 +30,8 @@ type CatalogStats struct {
 
 	Consumers map[wire.APIVersion]int // streams that are open
 
-	// Withheld has how many services some consumer may be told of and does not get,
-	// because its version of the API or the largest message has no room for them: the
-	// most of any stream that is open, by version.
+	// Withheld is, by version, the most services of any open stream that its consumer may have and
+	// does not get, because its version of the API or the largest message has no room for them.
 	Withheld map[wire.APIVersion]int
 
 	InFlight int // responses that are not acknowledged yet
@@ -50,8 +49,8 @@ type CatalogStats struct {
 	Resumed, Spared uint64
 }
 
-// Stats returns the state of the server. It takes time in proportion to the number
-// of consumers. Where two catalogs are the same registry, Unsent is that of both.
+// Stats returns the state of the server. It takes time in proportion to the number of consumers.
+// Where two catalogs have the same registry, Unsent counts both.
 func (s *Server) Stats() Stats {
 	stats := Stats{Catalogs: make(map[string]CatalogStats), Postponed: s.postponed.Load()}
 	stats.Connections, stats.TurnedAway = s.gate.Stats()

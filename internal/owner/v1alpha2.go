@@ -11,8 +11,8 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// maxAnswers is how many answers to the responses of a consumer can wait for the
-// writer of its stream. While there are more, the stream is not read.
+// maxAnswers is how many answers to the responses of a consumer can wait for the writer of its
+// stream. Beyond that the stream is not read.
 const maxAnswers = 4
 
 // serverV1Alpha2 serves version v1alpha2 of the API.

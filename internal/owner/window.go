@@ -9,12 +9,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
-// sendWindow holds the responses of one stream that are in flight: sent, or about to
-// be, and not acknowledged yet. The nonce of a response is its number, from 1 on.
+// sendWindow keeps the responses of one stream that are in flight: sent, or about to be sent, and
+// not acknowledged yet. The writer of the stream adds them and its reader removes them. There are
+// at most size of them, so that a consumer that does not acknowledge stops its own stream and
+// nothing else. The nonce of a response is its number, from 1 on.
 //
-// The window slides: response n is sent when response n-size and all before it
-// are acknowledged. A consumer may acknowledge in any order; one that does so in
-// order gets the most out of the window.
+// The window slides: response n is sent when response n-size and all before it are acknowledged. A
+// consumer may acknowledge in any order; one that does so in order gets the most out of the window.
+// A window keeps the name and the time of a response, but not its service, because nothing is sent
+// twice.
 type sendWindow struct {
 	room chan struct{} // holds a value when there may be room again, if free has returned none
 	size int           // how many responses may be in flight; read-only
@@ -23,7 +26,7 @@ type sendWindow struct {
 
 	first   uint64         // the number of the oldest response that is in flight, or of the next one
 	flights []sentResponse // from first on; nil at rest, as most consumers are
-	awaited bool           // whether room is waited for
+	awaited bool           // whether the writer waits for room
 }
 
 // sentResponse is a response that is in flight.
@@ -31,15 +34,15 @@ type sentResponse struct {
 	operation federation.Operation
 	name      string
 	since     time.Time // as in registry.Update
-	answered  bool      // before an older one
+	answered  bool      // acknowledged before an older response
 }
 
 func newSendWindow(size int) *sendWindow {
 	return &sendWindow{room: make(chan struct{}, 1), size: size, first: 1}
 }
 
-// freeRoom returns how many responses there is room for. Where that is none, room has a value once
-// there is some: nobody is roused by an acknowledgement who waits for none.
+// freeRoom returns how many responses there is room for. Where it returns 0, the channel room gets
+// a value once there is some. An acknowledgement wakes nobody who does not wait.
 func (w *sendWindow) freeRoom() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,7 +50,7 @@ func (w *sendWindow) freeRoom() int {
 	return w.size - len(w.flights)
 }
 
-// addResponse notes a response, for which there must be room, and returns its nonce.
+// addResponse adds a response, for which there must be room, and returns its nonce.
 func (w *sendWindow) addResponse(u registry.Update) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,8 +70,8 @@ func (w *sendWindow) findResponse(nonce string) *sentResponse {
 	return &w.flights[n-w.first]
 }
 
-// acknowledge removes the response with the nonce, and reports whether it was in
-// flight.
+// acknowledge removes the response with the nonce and returns it. It reports false if the response
+// is not in flight.
 func (w *sendWindow) acknowledge(nonce string) (sentResponse, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,8 +100,7 @@ func (w *sendWindow) acknowledge(nonce string) (sentResponse, bool) {
 	return answered, true
 }
 
-// inFlight returns how many responses are in flight, and the earliest since of
-// them.
+// inFlight returns how many responses are in flight, and the earliest time since which one is due.
 func (w *sendWindow) inFlight() (n int, oldest time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

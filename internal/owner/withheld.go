@@ -10,17 +10,17 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
-// withheldCause is why a consumer does not have a service that is in its view.
+// withheldCause is why a consumer does not have a service that it may have.
 type withheldCause uint8
 
 const (
-	leaving       withheldCause = iota // its deletion is about to come
+	leaving       withheldCause = iota // the policy hides the service now, and its deletion is about to come
 	tooLarge                           // no message has room for it
 	inexpressible                      // the version of the API cannot express it
 	gaps
 )
 
-// withheldCauseOf returns what an error of a message stands for.
+// withheldCauseOf returns the cause that an error of a message stands for.
 func withheldCauseOf(err error) withheldCause {
 	if _, ok := errors.AsType[registry.TooLargeError](err); ok {
 		return tooLarge
@@ -28,22 +28,21 @@ func withheldCauseOf(err error) withheldCause {
 	return inexpressible
 }
 
-// encodedUpdate is an update in a version of the API.
+// encodedUpdate is an update as a message in a version of the API.
 type encodedUpdate struct {
 	bytes int // size of its resource, which is nearly all of the message
 	send  func(nonce, context string) error
 }
 
-// expressUpdate returns the message for an update with what it says, and whether there is
-// one to send.
+// expressUpdate returns the update that is to be sent and its message, and whether there is one.
 //
-// A service that the version of the API cannot express, or only in a message that is
-// too large, must not end the stream: the stream would end again each time that the
-// consumer came back. Such a service is withheld and logged. If the consumer has an
-// earlier version of it, that one is deleted, because it is no longer true.
+// A service that the version of the API cannot express, or only in a message that is too large,
+// must not end the stream: the stream would end again each time that the consumer came back. Such a
+// service is withheld and logged. If the consumer has an earlier version of the service, that
+// version is deleted, because it is no longer true.
 //
-// A consumer that has the whole catalog denies what it does not have. So it is not told
-// the end of one that its version of the API cannot express; see [streamSession.sendEnd].
+// A consumer that has the whole catalog denies what it does not have. So the end of a catalog is
+// not sent that the consumer's version of the API cannot express; see [streamSession.sendEnd].
 func (s *streamSession) expressUpdate(u registry.Update) (registry.Update, encodedUpdate, bool) {
 	_, withheld := s.withheld[u.Name]
 	u.Told = u.Told && !withheld
@@ -75,12 +74,12 @@ func (s *streamSession) expressUpdate(u registry.Update) (registry.Update, encod
 	return u, m, err == nil
 }
 
-// messageForm is how the consumer is sent services.
+// messageForm returns the form in which the consumer is sent services.
 func (s *streamSession) messageForm() registry.MessageForm {
 	return registry.MessageForm{Version: s.version, MaxMessage: s.server.config.MaxMessage}
 }
 
-// withholdService notes that the consumer does not have the service.
+// withholdService records that the consumer does not have the service, and why.
 func (s *streamSession) withholdService(name string, why withheldCause) {
 	if s.withheld == nil {
 		s.withheld = make(map[string]withheldCause)
@@ -90,7 +89,7 @@ func (s *streamSession) withholdService(name string, why withheldCause) {
 	s.missing[why].Add(1)
 }
 
-// supplyService notes that the consumer has the service, or that there is none.
+// supplyService records that the consumer has the service, or that the service is gone.
 func (s *streamSession) supplyService(name string) {
 	if why, ok := s.withheld[name]; ok {
 		delete(s.withheld, name)
@@ -98,18 +97,18 @@ func (s *streamSession) supplyService(name string) {
 	}
 }
 
-// errIncomplete ends a stream of a consumer that has the whole catalog when that is so
-// no more.
+// errIncomplete ends the stream of a consumer that was sent the end of the catalog, when the
+// catalog has come to contain a service that its version of the API cannot express.
 var errIncomplete = status.Error(codes.Unavailable,
 	"the catalog has a service that cannot be told in this version of the API; until it can, the catalog is not complete")
 
-// sendEnd tells the consumer the end of the catalog, which has been taken. It does not
-// while the version of the API cannot express a service: the consumer would deny that
-// there is one. When that is so later, the stream ends, and on the next one there is no
-// end.
+// sendEnd sends the end of the catalog, which was taken before. It sends nothing while the version
+// of the API cannot express a service, because the consumer would deny that this service exists.
+// When there is such a service later, the stream ends, and the next stream has no end marker.
 //
-// What is too large for a message is no reason, as what a consumer refuses is none: who
-// publishes a service that is beyond the bounds must not take the others away.
+// A service that is too large for a message does not keep the end back, and neither does a service
+// that the consumer refuses: whoever publishes one service beyond the bounds must not take the
+// others away.
 func (s *streamSession) sendEnd(context string) error {
 	if s.missing[inexpressible].Load() > 0 {
 		return nil
