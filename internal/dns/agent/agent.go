@@ -1,5 +1,5 @@
 // Package agent turns mirrors into zones: it runs one mirror for each owner, and
-// carries what changes in them into the zones of all server blocks that publish the
+// applies the changes of that mirror to the zones of all server blocks that publish the
 // owner.
 //
 // An [Agent] lives as long as the process. Server blocks attach to it with the
@@ -8,8 +8,8 @@
 // for as long as any block names it, so a reload, which attaches the new blocks
 // before it detaches the old ones, keeps streams and catalogs.
 //
-// Changes to zones are made one after the other, by the goroutine that has them. All owners
-// wait for each other there, so nothing is done that takes long for one of them: services are
+// Changes to zones are made one after the other, by the goroutine that received them. All owners
+// wait for each other there, so nothing that takes long is done at that point: services are
 // judged and compiled before.
 package agent
 
@@ -33,8 +33,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// Observer is told what happens, for metrics. Its methods are called from
-// several goroutines, must not block, and must not call the Agent.
+// Observer gets reports of what happens, for metrics. Its methods are called from several
+// goroutines, must not block, and must not call the Agent.
 type Observer interface {
 	// Responded counts a response of an owner by its operation.
 	Responded(owner string, op federation.Operation)
@@ -47,7 +47,7 @@ type Observer interface {
 	Visible(d time.Duration)
 	// PersistFailed counts a catalog that could not be saved or restored.
 	PersistFailed(owner string)
-	// Forgotten reports that the owner has left the configuration.
+	// Forgotten reports that the configuration no longer has the owner.
 	Forgotten(owner string)
 }
 
@@ -63,8 +63,8 @@ type Config struct {
 	// default: (*mtls.Source).Run.
 	Follow func(ctx context.Context, source *mtls.Source) error
 
-	// Pause returns what one import, or whatever else works long, calls now and then with how
-	// long it has worked: see Block.Work, which is the default.
+	// Pause returns a function for one import, or for other long work. The work calls that function
+	// now and then with how long it has worked: see Block.Work, which is the default.
 	Pause func() func(worked time.Duration) bool
 
 	// Clock and Store are those of consumer.Config; default: those of the machine.
@@ -72,11 +72,14 @@ type Config struct {
 	Store consumer.Store
 }
 
-// grace is how long answers wait for a new owner, and readiness for all of them
-// after the start of the process.
+// grace is how long answers wait for a new owner. After the start of the process, readiness waits
+// for all owners for as long.
 const grace = 30 * time.Second
 
-// Agent holds all owners and blocks of a process.
+// Agent holds all owners and blocks of a process. Attach and Detach add and remove them, one call
+// at a time; mirrors change the zones, one change at a time. Owners and blocks are as many as the
+// Corefile has. An agent does not queue changes: a mirror that has some waits for its turn, and its
+// owner waits for the mirror.
 type Agent struct {
 	// Read-only after New.
 	config  Config
@@ -86,27 +89,26 @@ type Agent struct {
 	// Atomic.
 	ready atomic.Bool // once true, always true
 
-	shown atomic.Pointer[[]*mirroredOwner] // those of owners, for Status and Ready, which wait for nobody
+	shown atomic.Pointer[[]*mirroredOwner] // the values of owners, for Status and Ready, which wait for nobody
 
 	pace importPacer // of imports
 
-	// Guarded by lifecycle, which makes Attach and Detach, which start and stop
-	// goroutines, run one at a time. It is not held while a disk is waited for, but while
-	// blocks join: nobody else takes it.
+	// Guarded by lifecycle. Attach and Detach, which start and stop goroutines, take it, and nobody else
+	// does. It is held while blocks join, but not while the agent waits for a disk.
 	lifecycle sync.Mutex
 	owners    map[string]*mirroredOwner     // by ID
-	fileLocks map[string]*consumer.FileLock // of persist, by what its path leads to; those of earlier configurations, too
+	fileLocks map[string]*consumer.FileLock // of persist, by the file that its path leads to; also those of earlier configurations
 	blocks    []*Block                      // in the order of attachment
 	ending    int                           // owners whose mirrors have yet to end
 	stop      func()                        // ends what startBackground has started; nil when it does not run
 
-	// Guarded by writing, the innermost of the locks: nobody waits for anything who holds it.
+	// Guarded by writing, the innermost of the locks: whoever holds it waits for nothing.
 	writing  sync.Mutex
 	attached []*Block
-	due      *time.Timer // for what zones do by themselves; nil when nothing runs
+	due      *time.Timer // for changes of zones that time makes; nil when nothing runs
 }
 
-// New returns an agent without blocks. It runs nothing yet.
+// New returns an agent without blocks, which runs nothing yet.
 func New(config Config) *Agent {
 	config.Logger = loglimit.NewLogger(config.Logger)
 	if config.Store == nil {
@@ -131,13 +133,14 @@ type BlockConfig struct {
 	Zone          zone.Config   // its Owners belong to Owners, index by index
 }
 
-// AddOwner adds an owner and what it may publish, whose ID, Retention and Admits are those of the owner.
+// AddOwner adds an owner, and what that owner may publish in the zones. It fills in ID, Retention
+// and Admits of z from o.
 func (c *BlockConfig) AddOwner(o OwnerConfig, z zone.Owner) {
 	z.ID, z.Retention, z.Admits = o.Name, o.Rules.Retention, o.Policy.Admits
 	c.Owners, c.Zone.Owners = append(c.Owners, o), append(c.Zone.Owners, z)
 }
 
-// OwnerError says why one of the owners of a block cannot be had.
+// OwnerError says why a block cannot have one of its owners.
 type OwnerError struct {
 	Index int // in BlockConfig.Owners
 	ID    string
@@ -150,16 +153,14 @@ func (e *OwnerError) Error() string { return fmt.Sprintf("owner %s: %v", e.ID, e
 // Unwrap returns the reason.
 func (e *OwnerError) Unwrap() error { return e.Err }
 
-// Attach starts what the block needs and is not running yet, and returns the
-// block with a zone that holds what is known at this moment. It does not wait
-// for an owner, nor for files of its certificate that cannot be used: such an owner is not
-// connected until they can. It fails with an *OwnerError, and changes nothing, when the catalog
-// of an owner cannot be kept in its file, or when two blocks of one configuration want
-// one owner differently.
+// Attach starts what the block needs and is not running yet, and returns the block with a zone of
+// what is known at this moment. It waits neither for an owner nor for certificate files that cannot
+// be used: such an owner is connected once its files can be used. Attach fails with an *OwnerError,
+// and changes nothing, when the catalog of an owner cannot be kept in its file, or when two blocks
+// of one configuration configure one owner differently.
 //
-// Where a block of an earlier configuration names an owner, the owner's
-// settings stay what they are until that block is detached: a reload may still
-// fail.
+// Where a block of an earlier configuration names an owner, the settings of that owner stay as they
+// are until that block is detached, because a reload may still fail.
 func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 	var found []ownerFiles // before the lock: a disk may be slow
 	for i := range c.Owners {
@@ -204,14 +205,13 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 	return b, nil
 }
 
-// Detach takes blocks back. Owners that no other block names are left: their
-// streams have ended, their catalogs are saved and their records and metrics are
-// gone when it returns. All of them end at once, each within a second, or a few
-// where a disk is waited for.
+// Detach removes blocks, and every owner that no other block names. When it returns, the streams of
+// these owners have ended, their catalogs are saved, and their records and metrics are gone. The
+// owners end at the same time, within a second, or within a few seconds where a disk is slow.
 func (a *Agent) Detach(blocks ...*Block) { a.detachAll(blocks) }
 
-// DetachReplaced is Detach for blocks in whose place a reload has put others. The log says
-// which owners are left whose services were answered: that may be a mistake.
+// DetachReplaced detaches blocks that a reload has replaced. It logs the removed owners whose
+// services were answered, because their removal may be a mistake.
 func (a *Agent) DetachReplaced(blocks ...*Block) {
 	for _, o := range a.detachAll(blocks) {
 		if n := o.mirror.Status().Services; n > 0 {
@@ -220,8 +220,8 @@ func (a *Agent) DetachReplaced(blocks ...*Block) {
 	}
 }
 
-// RetainConfigurations detaches every block whose configuration is not one of those given. A
-// configuration that failed to start leaves its blocks to this.
+// RetainConfigurations detaches every block whose configuration is not one of those given. So it
+// removes the blocks of a configuration that failed to start.
 func (a *Agent) RetainConfigurations(configurations []any) {
 	a.lifecycle.Lock()
 	blocks := slices.Clone(a.blocks)
@@ -231,7 +231,8 @@ func (a *Agent) RetainConfigurations(configurations []any) {
 	}))
 }
 
-// detachAll returns the owners that are left.
+// detachAll detaches blocks, waits for the mirrors of the owners that no block names any more, and
+// returns these owners.
 func (a *Agent) detachAll(blocks []*Block) (left []*mirroredOwner) {
 	a.lifecycle.Lock()
 	left = a.removeBlocks(blocks)
@@ -256,8 +257,9 @@ func (a *Agent) detachAll(blocks []*Block) (left []*mirroredOwner) {
 	return left
 }
 
-// removeBlocks returns the owners that nobody names any more. Their mirrors are about to
-// end. An owner of several of the blocks keeps what each of them publishes, for its file.
+// removeBlocks removes blocks and returns the owners that no block names any more, whose mirrors
+// are about to end. An owner of several of the blocks keeps in its file what each of them
+// publishes.
 func (a *Agent) removeBlocks(blocks []*Block) (left []*mirroredOwner) {
 	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b *Block) bool { return !slices.Contains(a.blocks, b) })
 	gone := func(b *Block) bool { return slices.Contains(blocks, b) }
@@ -297,7 +299,7 @@ func (a *Agent) removeBlocks(blocks []*Block) (left []*mirroredOwner) {
 	return left
 }
 
-// showOwners lets Status and Ready see the owners as they are now.
+// showOwners makes the current owners visible to Status and Ready.
 func (a *Agent) showOwners() {
 	owners := slices.Collect(maps.Values(a.owners))
 	a.shown.Store(&owners)
@@ -310,9 +312,9 @@ func (a *Agent) inOrder() []*mirroredOwner {
 	return owners
 }
 
-// Ready reports whether the server may be sent queries: there are owners and each of
-// them is known, or has had its time to become known. Once true, it stays true: a
-// reload must not take a server out of service that has answered so far.
+// Ready reports whether the server may be sent queries: there are owners, and each of them is known
+// or has had its time to become known. Once true, Ready stays true, because a reload must not take
+// a server out of service that has answered so far.
 func (a *Agent) Ready() bool {
 	if a.ready.Load() {
 		return true
@@ -329,7 +331,8 @@ func (a *Agent) Ready() bool {
 	return true
 }
 
-// originSerials returns the serials that the origins have in the blocks so far.
+// originSerials returns the serials that the origins of a zone have in the blocks so far, by
+// origin.
 func (a *Agent) originSerials(c zone.Config) map[string]uint32 {
 	serials := make(map[string]uint32)
 	for _, b := range a.blocks {
@@ -353,8 +356,8 @@ func (a *Agent) now() time.Time {
 	return wall
 }
 
-// changeZones runs f, which changes zones, and returns when queries see what it did. It is the one writer:
-// one f runs at a time.
+// changeZones runs f, which changes zones, and returns when queries see the change. It is the only
+// writer of zones, and one f runs at a time.
 func (a *Agent) changeZones(f func()) {
 	a.writing.Lock()
 	defer a.writing.Unlock()
@@ -363,7 +366,7 @@ func (a *Agent) changeZones(f func()) {
 	a.announceConflicts()
 }
 
-// startBackground starts what acts by itself: the clock of zones, and what logs for them.
+// startBackground starts the timer of zones, and the goroutine that logs for them.
 func (a *Agent) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -384,7 +387,7 @@ func (a *Agent) startBackground() {
 // idle is how long zones are left alone when nothing is due.
 const idle = time.Hour
 
-// publishZones makes the zones visible that have changed.
+// publishZones makes visible what has changed in zones, and sets the timer for what is due next.
 func (a *Agent) publishZones(now time.Time) {
 	wait := idle
 	for _, b := range a.attached {
@@ -399,8 +402,8 @@ func (a *Agent) publishZones(now time.Time) {
 	}
 }
 
-// noteRivals tells the blocks of a configuration about those of another one, which
-// publish the same zones during a reload.
+// noteRivals tells the zones of one configuration about those of another, which have the same
+// origins during a reload.
 func (a *Agent) noteRivals() {
 	differ := func(b *Block) bool { return b.config.Configuration != a.attached[0].config.Configuration }
 	if !slices.ContainsFunc(a.attached, differ) {
@@ -415,7 +418,7 @@ func (a *Agent) noteRivals() {
 	}
 }
 
-// announceConflicts shows in the status what the zones have found, and has it logged.
+// announceConflicts shows in the status which names other owners have, and has that logged.
 func (a *Agent) announceConflicts() {
 	for _, b := range a.attached {
 		for _, i := range b.builder.RecountedOwners() {
@@ -428,10 +431,10 @@ func (a *Agent) announceConflicts() {
 	}
 }
 
-// gather is how long conflicts may become more before they are logged: a catalog comes bit by bit.
+// gather is how long conflicts are collected before they are logged, because a catalog comes bit by bit.
 const gather = 5 * time.Second
 
-// watchConflicts logs whose names others have, until ctx ends.
+// watchConflicts logs, until ctx ends, for each owner that others have some of its names.
 func (a *Agent) watchConflicts(ctx context.Context) {
 	look := time.NewTimer(gather)
 	defer look.Stop()
@@ -454,8 +457,8 @@ func (a *Agent) watchConflicts(ctx context.Context) {
 	}
 }
 
-// logConflicts logs that other owners have names of the owner, or that they have none any more: a
-// change of that, and with the first of the names.
+// logConflicts logs that other owners have names of the owner, with the first of these names, or
+// that they have none any more. It logs only a change of that.
 func (o *mirroredOwner) logConflicts() {
 	logger, has := o.agent.config.Logger.With("owner", o.id), false
 	count := (*o.conflicts.Load())[zone.FaultFQDN]
@@ -465,7 +468,7 @@ func (o *mirroredOwner) logConflicts() {
 		}
 		z := m.block.Zone()
 		if z == nil {
-			continue // it is being attached
+			continue // the block is being attached
 		}
 		var c zone.NameConflict
 		if c, has = z.FirstConflict(m.index, o.agent.now()); has && !o.conflicting {

@@ -7,7 +7,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 )
 
-// Block is the agent's side of one server block.
+// Block is the agent's side of one server block. It keeps the newest version of the block's zone,
+// which only Agent.changeZones replaces and any number of queries read without a lock. Earlier
+// versions live for as long as a query or a history of serials uses them.
 type Block struct {
 	// Read-only after Attach.
 	agent    *Agent
@@ -38,24 +40,25 @@ func (a *Agent) newBlock(c BlockConfig) *Block {
 // Everything about one query must come from one version.
 func (b *Block) Zone() *zone.Zone { return b.zone.Load() }
 
-// Ask is to be called for each query. It does nothing that takes time.
+// Ask notes that a query has come, so that imports give way. It is called for each query and takes
+// no time.
 func (b *Block) Ask() { b.agent.pace.noteQuery() }
 
-// Work returns what a goroutine calls that works long for the block, now and then, with how long
-// it has worked since: while queries come, it pauses there.
+// Work returns a function for a goroutine that works long for the block. The goroutine calls it now
+// and then with how long it has worked since; while queries come, the function pauses.
 func (b *Block) Work() func(worked time.Duration) bool { return b.agent.config.Pause() }
 
-// Changed returns a channel that receives after the zone has changed, once for
-// any number of changes.
+// Changed returns a channel that receives a value after the zone has changed, one for any number of
+// changes.
 func (b *Block) Changed() <-chan struct{} { return b.changed }
 
 // Detached returns a channel that is closed when the block is detached.
 func (b *Block) Detached() <-chan struct{} { return b.detached }
 
-// Ready is that of the Agent: it is about every owner of every block.
+// Ready reports what Agent.Ready does, which is about every owner of every block.
 func (b *Block) Ready() bool { return b.agent.Ready() }
 
-// publishZone makes the newest version visible.
+// publishZone makes the newest version of the zone visible.
 func (b *Block) publishZone(now time.Time) {
 	z := b.builder.Publish(now)
 	if z == b.zone.Load() {

@@ -16,18 +16,18 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
-// blockExplainer brings together what the zone says of a name, what the configuration says of it, and what
-// happened lately to services that had it.
+// blockExplainer brings together what explains one name: the zone, the configuration, and what
+// happened lately to services that had the name.
 type blockExplainer struct {
 	*Block
 
-	reports []status.FollowedOwner // of the owners, index by index
+	reports []status.FollowedOwner // one for each owner, index by index
 }
 
-// Explain says why the block answers a query for a name, lower case and absolute, as it
-// does from a zone that Zone has returned: everything but what only those know who answer,
-// which are the reply and the hosts. It changes nothing and waits for nobody. A name outside
-// of the zones has an Answer without a Zone.
+// Explain returns why the block answers a query for a name, lower case and absolute, as it does
+// from a version that Zone has returned. It leaves out what only the code knows that answers
+// queries, which is the size of the reply and the addresses of hosts. Explain changes nothing and
+// waits for nobody. For a name outside of the zones it returns an answer without a Zone.
 func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) status.BlockAnswer {
 	e := z.Explain(name, qtype, now)
 	if e.Result.Kind == zone.Outside {
@@ -52,7 +52,7 @@ func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) 
 	return a
 }
 
-// verdictOf returns why a look-up has that result. Hosts may still change it.
+// verdictOf returns why a look-up has that result. Addresses of hosts may still change the verdict.
 func verdictOf(e *zone.NameExplanation) status.AnswerVerdict {
 	r := &e.Result
 	switch r.Kind {
@@ -79,6 +79,7 @@ func verdictOf(e *zone.NameExplanation) status.AnswerVerdict {
 	return status.NotKnownYet
 }
 
+// reportHolder returns what the status shows of the service that has the name.
 func (x *blockExplainer) reportHolder(h *zone.Holder) *status.NameHolder {
 	u := &x.reports[h.Owner]
 	holder := &status.NameHolder{
@@ -100,7 +101,7 @@ func (x *blockExplainer) reportHolder(h *zone.Holder) *status.NameHolder {
 	return holder
 }
 
-// reportEndpoint says why an endpoint of a shared name is answered or not.
+// reportEndpoint returns why an endpoint of a shared name is answered or not.
 func (x *blockExplainer) reportEndpoint(e *zone.SharedEndpoint) status.SharedEndpoint {
 	s := status.SharedEndpoint{
 		Endpoint: net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))), Tier: e.Tier, Answered: e.Answered,
@@ -124,15 +125,15 @@ func (x *blockExplainer) reportEndpoint(e *zone.SharedEndpoint) status.SharedEnd
 	return s
 }
 
-// partOf returns what there is to say of an owner, whatever the name.
+// partOf returns what the status shows of an owner, whatever the name.
 func partOf(u *status.FollowedOwner) status.OwnerPart {
 	return status.OwnerPart{
 		ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt,
 	}
 }
 
-// reportOwner returns what the owner at an index has to do with a name. Taken says that one of its
-// services has it, or the zone itself, so that nothing is left out.
+// reportOwner returns what the owner at an index has to do with a name. With taken, one of its
+// services or the zone itself has the name, so that nothing was left out.
 func (x *blockExplainer) reportOwner(i int, name string, taken bool) status.OwnerPart {
 	log := &x.owners[i].log
 	p := partOf(&x.reports[i])
@@ -152,8 +153,8 @@ func (x *blockExplainer) reportOwner(i int, name string, taken bool) status.Owne
 	return p
 }
 
-// RefusedOwners returns the owners that have been refused a name, lower case and absolute, but for
-// those that are in the answers: the name is in none of the zones that they were given. It waits for nobody.
+// RefusedOwners returns the owners that were refused a name, lower case and absolute, and that are
+// in none of the answers, because the name is outside of their zones. It waits for nobody.
 func (a *Agent) RefusedOwners(name string, answers []status.BlockAnswer, now time.Time) (parts []status.OwnerPart) {
 	for _, o := range a.inOrder() {
 		if slices.ContainsFunc(answers, func(a status.BlockAnswer) bool {
@@ -175,13 +176,13 @@ func (a *Agent) RefusedOwners(name string, answers []status.BlockAnswer, now tim
 	return parts
 }
 
-// isCalled reports whether a service is called by a name.
+// isCalled reports whether the name is that of the service.
 func isCalled(service, name string) bool {
 	return strings.EqualFold(strings.TrimSuffix(service, "."), strings.TrimSuffix(name, "."))
 }
 
-// matchesName reports whether a service of the owner at an index has the name, as its own or
-// above it, or is called by it.
+// matchesName reports whether a service of the owner at an index has the name, has an fqdn above
+// it, or is called so.
 func (x *blockExplainer) matchesName(i int, service, fqdn, name string) bool {
 	if isCalled(service, name) {
 		return true
@@ -194,13 +195,13 @@ func (x *blockExplainer) matchesName(i int, service, fqdn, name string) bool {
 	if name == f.String() {
 		return true
 	}
-	// Below an fqdn are the names of its instances, protocols and addresses. Below a whole
-	// zone is everything.
+	// Below an fqdn are the names of its instances, protocols and addresses. Below the fqdn of a
+	// whole zone are all names of the zone.
 	return !slices.Contains(x.config.Zone.Owners[i].Origins, f) && strings.HasSuffix(name, "."+f.String())
 }
 
-// leavesOut says which import filter leaves services at a name out, and which rule does not
-// admit them, from the owner at an index. Either is empty where none does.
+// leavesOut returns which import filter leaves out services of the owner at an index that have the
+// name, and which rule does not admit them. Either is empty where none does.
 func (x *blockExplainer) leavesOut(i int, name string) (notImported, notAdmitted string) {
 	fqdn, err := federation.ParseFQDN(withoutProtocol(name))
 	if err != nil {
@@ -224,8 +225,7 @@ func (x *blockExplainer) leavesOut(i int, name string) (notImported, notAdmitted
 	return notImported, notAdmitted
 }
 
-// withoutProtocol returns the name of the service or instance that a name with the labels of a
-// protocol before it, such as _http._tcp, is of.
+// withoutProtocol returns a name without the labels of a protocol before it, such as _http._tcp.
 func withoutProtocol(name string) string {
 	for strings.HasPrefix(name, "_") {
 		name = name[strings.IndexByte(name, '.')+1:]
@@ -233,7 +233,7 @@ func withoutProtocol(name string) string {
 	return name
 }
 
-// countFaults returns what is not published, by reason.
+// countFaults returns how many names and records are not published, by reason.
 func countFaults(faults map[zone.Fault]int) map[string]int {
 	all := make(map[string]int, len(faults))
 	for kind, n := range faults {

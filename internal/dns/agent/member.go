@@ -17,19 +17,21 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// publishingBlock is a block that publishes an owner, which is its index-th.
+// publishingBlock is a block that publishes an owner. While the block joins, the changes that come
+// meanwhile are in joining, which the writer of zones fills and joinBlock empties. It has at most
+// one entry for each name that changes during that time.
 type publishingBlock struct {
 	block        *Block
-	index        int
-	admissionKey string // a word for what the block admits, the same in another process
+	index        int    // of the owner in the block
+	admissionKey string // a word for what the block admits: see BlockConfig.admissionKey
 
 	// joining is nil once the block has the whole catalog. Until then it has, by name, the
-	// generation of what has been confirmed since joinBlock looked, and 0 for what has another
-	// version since, or is gone. Agent.writing guards it.
+	// generation of a service that was confirmed since joinBlock looked, and 0 for a service that
+	// has another version since or is gone. Agent.writing guards it.
 	joining map[string]uint64
 }
 
-// noteChange notes what changes while the block joins.
+// noteChange records a change that happens while the block joins.
 func (m *publishingBlock) noteChange(change *catalog.Change) {
 	if m.joining == nil {
 		return
@@ -41,13 +43,13 @@ func (m *publishingBlock) noteChange(change *catalog.Change) {
 	m.joining[change.Name] = change.Generation
 }
 
-// mayLackNames reports whether names of the block may be missing from the catalog: they may have been left
-// out or refused before it came.
+// mayLackNames reports whether names of the block may be missing from the catalog, because services
+// were left out or refused before the block came.
 func (m *publishingBlock) mayLackNames(s *catalog.Summary) bool {
 	return s.Omits && !strings.Contains(s.Covers, m.admissionKey)
 }
 
-// setOwnerStatus passes the state of the owner on to the block.
+// setOwnerStatus passes the state of the owner to the zone of the block.
 func (m *publishingBlock) setOwnerStatus(o *mirroredOwner) {
 	s := &o.status
 	var lost time.Time
@@ -59,11 +61,11 @@ func (m *publishingBlock) setOwnerStatus(o *mirroredOwner) {
 	})
 }
 
-// publishChanges carries the changes of a catalog into the zones. It returns when queries
-// see them. The mirror calls it on the goroutine that received the changes, so
-// services cost their owner's time until they are compiled.
+// publishChanges applies the changes of a catalog to the zones, and returns when queries see them.
+// The mirror calls it on the goroutine that received the changes, so that compiling services takes
+// time only from their owner.
 //
-// Of a block that joins it carries the changes since joinBlock has looked. One that is withdrawn
+// A block that joins gets the changes since joinBlock has looked. A block that is withdrawn
 // meanwhile publishes nothing any more.
 func (o *mirroredOwner) publishChanges(changes consumer.Changes) {
 	members := *o.members.Load()
@@ -89,12 +91,13 @@ func (o *mirroredOwner) publishChanges(changes consumer.Changes) {
 	o.log.NotePublished(changes.Services, o.agent.now())
 }
 
-// joinTogether is how many services come into the zone of a block that joins at a time: other
+// joinTogether is how many services are put at a time into the zone of a block that joins. Other
 // owners have their turn in between.
 const joinTogether = 512
 
-// joinBlock makes a block publish the owner: it gets the whole catalog, and all changes from there on.
-// The services are compiled when nothing is locked that the stream needs, as that pauses.
+// joinBlock makes a block publish the owner: the block gets the whole catalog, and all changes from
+// there on. Compiling pauses for queries, and so happens while no lock is held that the stream
+// needs.
 func (o *mirroredOwner) joinBlock(b *Block, index int) {
 	m := &publishingBlock{block: b, index: index, admissionKey: b.config.admissionKey(index), joining: make(map[string]uint64)}
 	type held struct {
@@ -135,7 +138,7 @@ func (o *mirroredOwner) joinBlock(b *Block, index int) {
 	o.agent.changeZones(func() { m.joining = nil })
 }
 
-// withdrawBlocks makes blocks no longer publish the owner.
+// withdrawBlocks makes blocks stop publishing the owner.
 func (o *mirroredOwner) withdrawBlocks(gone func(*Block) bool) {
 	o.agent.changeZones(func() {
 		o.setMembers(slices.DeleteFunc(slices.Clone(*o.members.Load()), func(m *publishingBlock) bool { return gone(m.block) }))
@@ -143,8 +146,8 @@ func (o *mirroredOwner) withdrawBlocks(gone func(*Block) bool) {
 	})
 }
 
-// showConflicts shows in the status what the zones cannot publish of the owner: by
-// kind, the most in any block.
+// showConflicts shows in the status what zones cannot publish of the owner: by kind, the highest
+// count of any block.
 func (o *mirroredOwner) showConflicts() {
 	var most map[zone.Fault]int
 	for _, m := range *o.members.Load() {
@@ -164,11 +167,11 @@ func (o *mirroredOwner) showConflicts() {
 
 func (o *mirroredOwner) setMembers(members []*publishingBlock) { o.members.Store(&members) }
 
-// admissionKey returns a word for what decides which services of the owner at an index are imported
-// and admitted: two blocks for which it is equal publish the same ones.
+// admissionKey returns a word for which services of the owner at an index are imported and
+// admitted. Two blocks with the same word publish the same services, in another process as well.
 func (c *BlockConfig) admissionKey(index int) string {
 	own := &c.Zone.Owners[index]
-	var taken []federation.FQDN // zones of others inside of its own
+	var taken []federation.FQDN // zones of other owners inside of the owner's zones
 	for i := range c.Zone.Owners {
 		for _, origin := range c.Zone.Owners[i].Origins {
 			if !slices.Contains(own.Origins, origin) && slices.ContainsFunc(own.Origins, origin.Within) {

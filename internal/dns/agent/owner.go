@@ -25,11 +25,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// OwnerConfig is what one federation block says of its owner, in the words of those that act on it.
-// What it leaves out of them is the agent's to fill in.
+// OwnerConfig is what one federation block says of its owner, in the types of the packages that act
+// on it. The agent fills in the fields that these comments do not name.
 type OwnerConfig struct {
-	// Name makes two federation blocks one owner. There always is one: the one that the owner is
-	// given, or the default; see [mtls.Consumer.OwnerName].
+	// Name identifies the owner: federation blocks with the same name are one owner. It is never
+	// empty. It is the name that the block gives, or the default; see [mtls.Consumer.OwnerName].
 	Name string
 
 	Identity     mtls.Origin           // of this consumer
@@ -39,13 +39,12 @@ type OwnerConfig struct {
 	Policy       wire.AddressPolicy    // AllowAddresses
 }
 
-// equal reports whether two blocks say the same of their owner.
+// equal reports whether two blocks configure their owner in the same way.
 func (c *OwnerConfig) equal(d *OwnerConfig) bool {
 	return reflect.DeepEqual(c, d) //nolint:govet // there is no error in it
 }
 
-// subscriptionFor returns how the owner is subscribed to with the certificates of the
-// source.
+// subscriptionFor returns the subscription to the owner, with the certificates of the source.
 func (a *Agent) subscriptionFor(c *OwnerConfig, source *mtls.Source) consumer.Subscription {
 	s, identity := c.Subscription, c.Consumer
 	identity.Source = source
@@ -67,11 +66,11 @@ func (f followedIdentity) Run(ctx context.Context) error { return f.follow(ctx) 
 // ownerFiles is what the disk has for an owner.
 type ownerFiles struct {
 	source *mtls.Source
-	file   string // that the one of persist leads to, whatever its path; empty is none
+	file   string // the file to which the path of persist leads; empty without persist
 }
 
-// readOwnerFiles reads the files of an owner. Those that cannot be used are followed like good ones, and
-// a SPIFFE agent is not waited for.
+// readOwnerFiles returns the files of an owner, or why they cannot be opened. It follows
+// certificate files that cannot be used like good ones, and does not wait for a SPIFFE agent.
 func (a *Agent) readOwnerFiles(c *OwnerConfig) (ownerFiles, error) {
 	logger := a.config.Logger
 	if c.Identity.SPIFFE.Socket == "" {
@@ -97,7 +96,7 @@ func (a *Agent) readOwnerFiles(c *OwnerConfig) (ownerFiles, error) {
 	return ownerFiles{source, file}, nil
 }
 
-// ownerClaim is the wish of one block to have an owner.
+// ownerClaim says that one block wants to have an owner, and how.
 type ownerClaim struct {
 	ownerFiles
 
@@ -105,11 +104,11 @@ type ownerClaim struct {
 	index        int // of the owner in the block
 	owner        *mirroredOwner
 	config       OwnerConfig
-	subscription consumer.Subscription // that a mirror takes
+	subscription consumer.Subscription // which a mirror accepts
 }
 
-// checkClaim checks what a block wants of its i-th owner. Claims are those of the block
-// so far. It changes no owner.
+// checkClaim returns the claim of a block to its i-th owner, or why the block cannot have that
+// owner. Claims are the claims of the block so far. It changes no owner.
 func (a *Agent) checkClaim(b *Block, i int, f ownerFiles, claims []*ownerClaim) (*ownerClaim, error) {
 	c := &b.config.Owners[i]
 	o := a.owners[c.Name]
@@ -150,16 +149,19 @@ func (a *Agent) checkClaim(b *Block, i int, f ownerFiles, claims []*ownerClaim) 
 	return &ownerClaim{ownerFiles: f, block: b, index: i, owner: o, config: *c, subscription: subscription}, nil
 }
 
-// sharesCertificates reports whether an owner can have the certificates of the claim. Those from a
-// SPIFFE agent are one for all, so that the agent is followed once, and a reload goes on
-// with what is held. Certificate files are followed for each owner, and logged so: only where
-// they cannot be used now, as found says, the owner goes on with what it holds of them.
+// sharesCertificates reports whether an owner of the configuration d can use the certificates of
+// the claim. A SPIFFE agent is followed once for all owners, and over a reload. Certificate files
+// are followed for each owner, which its log lines name: so they are shared with the same owner
+// only, where the files cannot be used now, as found says. Then the owner goes on with the
+// certificates that it has.
 func (c *ownerClaim) sharesCertificates(d *OwnerConfig, found *mtls.Source) bool {
 	return reflect.DeepEqual(c.config.Identity, d.Identity) &&
 		(d.Identity.SPIFFE.Socket != "" || c.owner.id == d.Name && found.Missing() != nil)
 }
 
-// mirroredOwner is one owner of the process: its mirror, and the blocks that publish it.
+// mirroredOwner is one owner of the process: its mirror, and the blocks that publish it. The agent
+// makes it for the first claim and ends it with the last one. It keeps the last status and no
+// services: those are in the mirror and in the zones.
 type mirroredOwner struct {
 	// Read-only after newOwner.
 	agent  *Agent
@@ -180,15 +182,15 @@ type mirroredOwner struct {
 	conflicts atomic.Pointer[map[zone.Fault]int]
 	running   atomic.Pointer[mirrorSettings] // what the mirror runs with; nil before it runs
 
-	conflicting bool // whether the log has it that others have names of the owner; owned by Agent.watchConflicts
+	conflicting bool // whether a conflict of names was logged last; owned by Agent.watchConflicts
 
-	// Owned by who calls publishChanges, one at a time.
+	// Owned by the caller of publishChanges, of which there is one at a time.
 	unpacker packed.Unpacker
 
 	log history.ServiceLog // has a lock of its own
 }
 
-// mirrorSettings is what a mirror runs with.
+// mirrorSettings are the claim and the admission with which a mirror runs.
 type mirrorSettings struct {
 	*ownerClaim
 
@@ -214,7 +216,7 @@ func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*mirroredOwne
 	return o, err
 }
 
-// startMirror runs the mirror.
+// startMirror starts the goroutine of the mirror.
 func (o *mirroredOwner) startMirror() {
 	ctx, cancel := context.WithCancel(context.Background())
 	o.cancel = cancel
@@ -224,9 +226,9 @@ func (o *mirroredOwner) startMirror() {
 	}()
 }
 
-// configureMirror has the mirror follow the owner as its claims say together: the first one decides on
-// everything but which services are imported and admitted, which are those that any of them publishes.
-// Once a reload is over, whatever it has changed ends the stream: the next one brings what is missing. The
+// configureMirror makes the mirror follow the owner as its claims say together: the first claim
+// decides on everything except the services, which are those that any of the claims publishes. Once
+// a reload is over, a change ends the stream, and the next stream brings what is missing. The
 // catalog stays. A parked owner is tried again.
 func (o *mirroredOwner) configureMirror() {
 	claims := slices.Clone(o.claims)
@@ -250,22 +252,23 @@ func (o *mirroredOwner) configureMirror() {
 		o.running.Store(now)
 		o.startMirror()
 	case !isReloading(claims) && (before.admissionKey != now.admissionKey || !c.config.equal(&before.config) || before.ownerClaim != c && o.mirror.Status().Parked):
-		_ = o.mirror.Resubscribe(c.subscription, rules) // as the one before it, it has all that it takes
+		_ = o.mirror.Resubscribe(c.subscription, rules) // checkClaim has checked the subscription
 		o.running.Store(now)
 	default:
 		o.mirror.Configure(rules)
 	}
 }
 
-// isReloading reports whether the claims are of several configurations, of which one may still fail.
+// isReloading reports whether the claims are of several configurations. The newer one may still
+// fail.
 func isReloading(claims []*ownerClaim) bool {
 	return slices.ContainsFunc(claims, func(c *ownerClaim) bool {
 		return c.block.config.Configuration != claims[0].block.config.Configuration
 	})
 }
 
-// admitService returns why none of the claims publishes the service, or nil. It is refused
-// only where all of them import it.
+// admitService returns why none of the claims publishes the service, or nil. The service is refused
+// only where all claims import it: otherwise it is not imported.
 func admitService(claims []*ownerClaim, policy wire.AddressPolicy, s *federation.Service) *federation.InvalidError {
 	var first *federation.InvalidError
 	unwanted := false
@@ -285,7 +288,8 @@ func admitService(claims []*ownerClaim, policy wire.AddressPolicy, s *federation
 	return first
 }
 
-// mirrorObserver passes on what the mirror of an owner reports.
+// mirrorObserver passes the reports of a mirror on to the Observer of the agent, with the ID of the
+// owner.
 type mirrorObserver struct{ *mirroredOwner }
 
 // Responded implements consumer.Observer.

@@ -5,15 +5,17 @@ import (
 	"time"
 )
 
-// importPacer lets imports give way to queries. A goroutine that has work for milliseconds keeps its
-// processor from the network meanwhile, and where all processors have such work, a query waits
-// for the scheduler to take one away. So while queries come, an import works a little and then
-// pauses: it takes longer then, and no longer than before where nobody asks.
+// importPacer lets imports give way to queries. A goroutine that has work for milliseconds keeps
+// its processor from the network meanwhile. Where all processors have such work, a query waits
+// until the scheduler takes one away. So while queries come, an import works a little and then
+// pauses. It takes longer then, and no longer than before where no queries come. The only state is
+// whether a query came: queries set it and imports clear it. Nobody waits for a query, and no query
+// waits for an import.
 type importPacer struct {
-	asked atomic.Bool // since an import looked last
+	asked atomic.Bool // a query came since an import looked last
 }
 
-// noteQuery notes that a query came. Mostly it only reads what all processors share.
+// noteQuery records that a query came. It mostly reads, so that processors can share the memory.
 func (p *importPacer) noteQuery() {
 	if !p.asked.Load() {
 		p.asked.Store(true)
@@ -24,29 +26,29 @@ const (
 	// stint is how long an import works before it looks whether queries came.
 	stint = time.Millisecond
 
-	// pauses is how much longer than its work an import pauses. What works for it beside, such as
-	// the connection, pauses with it.
+	// pauses is how much longer than its work an import pauses. Other goroutines of an import, such as
+	// the connection's, pause with it.
 	pauses = 2
 
-	// longest is the longest pause: who ends an import waits for it.
+	// longest is the longest pause, because whoever ends an import waits for it.
 	longest = 50 * time.Millisecond
 
-	// quiet is how long no query came where nobody asks. It is far longer than what a query may
+	// quiet is the time without a query after which nobody asks. It is far longer than a query may
 	// wait for a processor before it is noticed.
 	quiet = 100 * time.Millisecond
 )
 
-// importWork is that of one import, on one goroutine.
+// importWork is one import, on one goroutine.
 type importWork struct {
 	*importPacer
 
-	owed  time.Duration // pauses that it has not had, or below 0 has had in advance
-	ended time.Time     // when it worked last
-	heard time.Time     // when it saw last that queries came
+	owed  time.Duration // pauses that the import has not had; below 0: that it has had in advance
+	ended time.Time     // when the import worked last
+	heard time.Time     // when the import last found that queries came
 }
 
-// pauseAfter says that the import has worked for so long until now. It pauses if that is enough and
-// queries came meanwhile, and reports whether it did.
+// pauseAfter records that the import has worked for so long until now. It pauses if that is enough
+// and queries came meanwhile, and reports whether it did.
 func (w *importWork) pauseAfter(worked time.Duration) bool {
 	now := time.Now()
 	if waited := now.Sub(w.ended) - worked; waited > 0 { // for more to do: a pause, too

@@ -12,10 +12,10 @@ import (
 // leastTogether is how many services one goroutine compiles at least.
 const leastTogether = 64
 
-// prepareServices returns for each change that offers a service what the blocks make of it. A service is
-// compiled before it comes to the writer, which all owners share: one of 1,000 endpoints and
-// instances takes tens of milliseconds. Those of a file, which are many, are compiled on all
-// processors.
+// prepareServices returns, for each change that offers a service, the compiled service for each
+// block. The writer of zones serves all owners, so services are compiled before they come to it:
+// one of 1,000 endpoints and instances takes tens of milliseconds. The services of a file are many,
+// and so all processors compile them.
 func (o *mirroredOwner) prepareServices(members []*publishingBlock, changes []catalog.Change) [][]zone.PreparedOffer {
 	offers := make([][]zone.PreparedOffer, len(changes))
 	compile := func(unpacker *packed.Unpacker, from, to int) {

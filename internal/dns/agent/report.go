@@ -11,8 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/status/history"
 )
 
-// OwnerReports returns the reports of all owners, sorted by ID, each ID once. It waits for
-// nobody.
+// OwnerReports returns the reports of all owners, sorted by ID. It waits for nobody.
 func (a *Agent) OwnerReports(now time.Time) []status.FollowedOwner {
 	owners := a.inOrder()
 	all := make([]status.FollowedOwner, len(owners))
@@ -22,6 +21,7 @@ func (a *Agent) OwnerReports(now time.Time) []status.FollowedOwner {
 	return all
 }
 
+// reportStatus returns the report of the owner.
 func (o *mirroredOwner) reportStatus(now time.Time) status.FollowedOwner {
 	s, c := o.mirror.Status(), o.running.Load()
 	var retention time.Duration
@@ -49,8 +49,8 @@ func (o *mirroredOwner) reportStatus(now time.Time) status.FollowedOwner {
 	return u
 }
 
-// Catalog yields all services of an owner, in the order of their names, each once. The error
-// is a *status.UnknownError if there is no owner with that ID. It reads what is published, and
+// Catalog returns all services of an owner, in the order of their names, each once. The error is a
+// *status.UnknownError if there is no owner with that ID. Catalog reads what is published, and
 // waits for nobody.
 func (a *Agent) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
 	owners := a.inOrder()
@@ -72,8 +72,8 @@ func (a *Agent) Catalog(of string) (iter.Seq2[status.CatalogService, error], err
 	}, nil
 }
 
-// offeredServices returns what the zones have of the owner, by name. A block that is being attached has
-// none yet.
+// offeredServices returns the services that the zones have of the owner, by name. A block that is
+// being attached has none yet.
 func (o *mirroredOwner) offeredServices() (all []zone.OfferedService) {
 	for _, m := range *o.members.Load() {
 		if z := m.block.Zone(); z != nil {
