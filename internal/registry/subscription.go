@@ -402,8 +402,8 @@ func (s *Subscription) finishCursor(shown *catalogVersion) {
 	}
 }
 
-// RefreshUpdate gives an update that was taken last the shape that the policy of now gives it, and
-// reports whether that policy still tells it to the subscriber.
+// RefreshUpdate gives an update that was taken last the shape of the current policy, and reports
+// whether that policy still lets the subscriber have the service.
 func (s *Subscription) RefreshUpdate(u *Update) (told bool) {
 	shown := s.registry.shown.Load()
 	if u.Encoded == nil || s.policy == shown.policy {

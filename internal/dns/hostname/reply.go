@@ -13,10 +13,10 @@ const (
 	maxTTL    = 3600 // seconds
 )
 
-// readReply returns the addresses at the end of the chain of CNAMEs from the host, as
-// found at a time. It fails without a reply, with an rcode other than NOERROR and
-// NXDOMAIN, where a chain has no end within maxCNAMEs, and, although it may have
-// addresses, where the reply is truncated.
+// readReply returns the addresses at the end of the chain of CNAMEs from the host, as found at a
+// time. The result is a failure without a reply, with an rcode other than NOERROR and NXDOMAIN,
+// where a chain has no end within maxCNAMEs, and where the reply is truncated, although that may
+// have addresses.
 func readReply(reply *dns.Msg, q hostQuestion, at time.Time) lookupResult {
 	r := lookupResult{at: at, failed: true}
 	if reply == nil || reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError {
@@ -51,6 +51,7 @@ func readReply(reply *dns.Msg, q hostQuestion, at time.Time) lookupResult {
 	return r
 }
 
+// addAddress adds the address of a record, if the record is of the type.
 func (r *lookupResult) addAddress(ip net.IP, h *dns.RR_Header, qtype uint16) {
 	if a, ok := netip.AddrFromSlice(ip); ok && h.Rrtype == qtype {
 		r.addresses = append(r.addresses, a.Unmap())

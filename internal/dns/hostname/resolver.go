@@ -1,12 +1,12 @@
 // Package hostname resolves the host names that owners give as endpoints, for
-// names whose addresses are those of hosts elsewhere in DNS.
+// names whose addresses are those of hosts elsewhere in DNS. A [Resolver] bounds look-ups and
+// remembers their results; an [Upstream] does the look-ups.
 //
-// Owners choose the hosts, and clients choose when they are asked for, so
+// Owners choose the hosts, and clients choose when the hosts are asked for, so
 // everything here is bounded: the look-ups of one query, of one owner and of one
 // domain, the time that a query waits, and the memory. Each owner has a share of
-// its own of all that, and cannot use up that of another. A [Resolver] bounds and
-// remembers look-ups; an [Upstream] does them. The memory is of our own because
-// CoreDNS's plugin cache is not in every server, and has one memory for all names.
+// its own of all that, and cannot use up the share of another. The package remembers results itself
+// because CoreDNS's plugin cache is not in every server, and has one memory for all names.
 package hostname
 
 import (
@@ -19,8 +19,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// The bounds of one query and of one look-up. Those of an owner are beside its
-// share.
+// The bounds of one query and of one look-up. The bounds of an owner are beside ownerShare.
 const (
 	// Patience is how long a query waits for its hosts at most.
 	Patience = 2 * time.Second
@@ -35,22 +34,21 @@ const (
 
 // Upstream is the DNS in which hosts are looked up.
 type Upstream interface {
-	// Address distinguishes upstreams: what one has answered is not used for
-	// queries that came through another.
+	// Address returns a key for the upstream: its answers are not used for
+	// queries that came through an upstream with another key.
 	Address() string
 
-	// Ask asks for the records of a type at a host, an absolute name, and returns
-	// the reply, or nil when there is none. It may block, but ctx is over after
-	// Patience, and nobody waits for the reply any longer. It is called from
-	// several goroutines. Its ctx holds nothing of the query that needs the host:
-	// the reply is given to every client. Depth counts this look-up and those
-	// that it is part of; a query that Ask causes has it as Query.Depth.
+	// Ask asks for the records of a type at a host, an absolute name, and returns the reply, or nil
+	// when there is none. It may block, but ctx is over after Patience, and then nobody waits for
+	// the reply any longer. Ask is called from several goroutines. Its ctx holds nothing of the
+	// query that needs the host, because every client gets the reply. Depth counts this look-up and
+	// those that it is part of; a query that Ask causes has depth as Query.Depth.
 	Ask(ctx context.Context, host string, qtype uint16, depth int) *dns.Msg
 }
 
-// Query is what one DNS query needs to know.
+// Query is what a resolver needs to know of one DNS query.
 type Query struct {
-	Owner string   // who has named the hosts, one of those given to New
+	Owner string   // the owner that has named the hosts, one of those given to New
 	Type  uint16   // A or AAAA, or SRV for the addresses of both types
 	Hosts []string // absolute, in lower case
 	Depth int      // how many look-ups the query is part of; 0 for a client's
@@ -64,9 +62,10 @@ type Answer struct {
 	Failed    bool         // the addresses of some hosts are unknown; a host without any is no failure
 	Alias     bool         // some hosts have a CNAME; not known of those that are stale
 
-	fresh bool // of what is remembered of one host: a query need not wait for a newer one
+	fresh bool // the remembered addresses of one host are so new that a query need not wait for newer ones
 }
 
+// addressTypes returns the types of the addresses that the query needs.
 func (q *Query) addressTypes() []uint16 {
 	if q.Type == dns.TypeSRV {
 		return []uint16{dns.TypeA, dns.TypeAAAA}
@@ -74,7 +73,7 @@ func (q *Query) addressTypes() []uint16 {
 	return []uint16{q.Type}
 }
 
-// addAnswer adds what was found for more hosts.
+// addAnswer adds the answer for other hosts.
 func (a *Answer) addAnswer(b Answer) {
 	a.Addresses = append(a.Addresses, b.Addresses...)
 	if len(b.Addresses) > 0 {
@@ -85,16 +84,17 @@ func (a *Answer) addAnswer(b Answer) {
 	a.Alias = a.Alias || b.Alias
 }
 
-// Resolver looks hosts up, each one once at a time, and remembers what it found.
+// Resolver looks hosts up, each host once at a time, and remembers the results. What it keeps is in
+// the shares of the owners, which have their own locks and bounds.
 type Resolver struct {
 	shares   map[string]*ownerShare // by owner; read-only after New
 	panicked func(cause any)
 	running  sync.WaitGroup // look-ups
 }
 
-// New returns a resolver for owners and how long the records of each are kept
-// after its loss, where 0 is without end: addresses of its hosts are kept no
-// longer. A look-up that panics is a failure; panicked is called with the cause, on its goroutine.
+// New returns a resolver for owners. The map has, for each owner, how long its records are kept
+// after its loss, where 0 is without end: addresses of its hosts are kept no longer. A look-up that
+// panics is a failure, and calls panicked with the cause, on its own goroutine.
 func New(retentions map[string]time.Duration, panicked func(cause any)) *Resolver {
 	r := &Resolver{shares: make(map[string]*ownerShare), panicked: panicked}
 	for owner, retention := range retentions {
@@ -103,8 +103,8 @@ func New(retentions map[string]time.Duration, panicked func(cause any)) *Resolve
 	return r
 }
 
-// Close waits for the look-ups under way of all the resolvers. From then on there are no
-// more, and Resolve returns what is remembered.
+// Close waits for the look-ups of all the resolvers that are under way. From then on there are no
+// look-ups, and Resolve returns what is remembered.
 func Close(resolvers ...*Resolver) {
 	for _, r := range resolvers {
 		for _, s := range r.shares {
@@ -116,9 +116,9 @@ func Close(resolvers ...*Resolver) {
 	}
 }
 
-// TakeOver remembers the addresses that another resolver has found, for the owners of both.
-// They are answered as they would be there, but each host is looked up again as soon as it is
-// asked for: here it may have others.
+// TakeOver remembers the addresses that another resolver has found, for the owners of both. Such
+// addresses are answered as they would be there. But each host is looked up again as soon as
+// somebody asks for it, because it may have other addresses here.
 func (r *Resolver) TakeOver(before *Resolver) {
 	for owner, s := range r.shares {
 		if other := before.shares[owner]; other != nil && other != s {
@@ -127,8 +127,8 @@ func (r *Resolver) TakeOver(before *Resolver) {
 	}
 }
 
-// Resolve returns the addresses of hosts. It waits for Patience at most, and no
-// longer than ctx. An owner that is unknown and a nil Upstream have no addresses.
+// Resolve returns the addresses of hosts. It waits for Patience at most, and no longer than ctx. An
+// unknown owner and a nil Upstream have no addresses.
 func (r *Resolver) Resolve(ctx context.Context, up Upstream, q Query) Answer {
 	all := Answer{TTL: math.MaxUint32}
 	for _, one := range r.ResolveEach(ctx, up, q)[0] {
@@ -137,7 +137,8 @@ func (r *Resolver) Resolve(ctx context.Context, up Upstream, q Query) Answer {
 	return all
 }
 
-// ResolveEach is Resolve for several owners at once, with an answer for each host of each query.
+// ResolveEach returns what Resolve does for several owners at once, with an answer for each host of
+// each query.
 func (r *Resolver) ResolveEach(ctx context.Context, up Upstream, queries ...Query) [][]Answer {
 	answers := make([][]Answer, len(queries))
 	var waits []lookupWait
@@ -157,7 +158,7 @@ func (r *Resolver) ResolveEach(ctx context.Context, up Upstream, queries ...Quer
 	return answers
 }
 
-// beginQuery adds what is remembered to the answers, starts the look-ups that are due, and
+// beginQuery adds the remembered addresses to the answers, starts the look-ups that are due, and
 // returns those that the query has to wait for.
 func (r *Resolver) beginQuery(s *ownerShare, up Upstream, q Query, answers []Answer) (waits []lookupWait) {
 	s.mu.Lock()
@@ -188,9 +189,9 @@ type runningLookup struct {
 	overdue <-chan struct{} // closed after Patience
 }
 
-// startLookup returns the look-up of a host, which may be under way already. It returns
-// nil when there are too many: of the owner, of the domain, or one within the
-// other. The caller holds the lock of the share.
+// startLookup returns the look-up of a host, which may be under way already, or nil when there are
+// too many: of the owner, of the domain, or one within the other. The caller holds the lock of the
+// share.
 func (r *Resolver) startLookup(s *ownerShare, up Upstream, k lookupKey, now time.Time) *runningLookup {
 	if l := s.lookups[k]; l != nil {
 		return l
@@ -198,8 +199,8 @@ func (r *Resolver) startLookup(s *ownerShare, up Upstream, k lookupKey, now time
 	if s.closed || k.depth >= MaxDepth || !s.slots.takeSlot(k.host, now) {
 		return nil
 	}
-	// Other queries may come to wait for it, so it does not end with the one that
-	// needs it first, and knows nothing of it.
+	// Other queries may come to wait for the look-up, so it does not end with the query that
+	// needs it first, and knows nothing of that query.
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	l := &runningLookup{done: make(chan struct{}), overdue: ctx.Done()}
 	s.lookups[k] = l
@@ -212,7 +213,8 @@ func (r *Resolver) startLookup(s *ownerShare, up Upstream, k lookupKey, now time
 	return l
 }
 
-// askUpstream looks a host up. Its goroutine is that of no query, so CoreDNS does not recover it.
+// askUpstream returns the result of one look-up. It runs on a goroutine of its own, where CoreDNS
+// would not recover a panic.
 func (r *Resolver) askUpstream(ctx context.Context, up Upstream, k lookupKey) (found lookupResult) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -223,14 +225,16 @@ func (r *Resolver) askUpstream(ctx context.Context, up Upstream, k lookupKey) (f
 	return readReply(up.Ask(ctx, k.host, k.qtype, k.depth+1), k.hostQuestion, time.Now())
 }
 
-// lookupWait is a look-up that a query waits for, and its answer when the look-up fails.
+// lookupWait is a look-up that a query waits for, and the answer of the query when the look-up
+// fails.
 type lookupWait struct {
 	*runningLookup
 
 	otherwise Answer
-	answer    *Answer // for the host
+	answer    *Answer // where the answer for the host goes
 }
 
+// awaitAnswer waits for the look-up, and returns its answer or the one to use otherwise.
 func (w *lookupWait) awaitAnswer(ctx context.Context) Answer {
 	select {
 	case <-w.done:

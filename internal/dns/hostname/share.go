@@ -11,7 +11,7 @@ import (
 // thousands.
 const maxRemembered = 16 * 1024
 
-// How long what was found is used.
+// How long results are used.
 const (
 	// negativeLife is for hosts without an address of the type.
 	negativeLife = 5 * time.Second
@@ -30,8 +30,12 @@ const (
 	maxStale = 24 * time.Hour
 )
 
-// ownerShare is what one owner has: its memory and its look-ups. Owners have nothing in
-// common, so that none can take anything from another: not by naming many hosts,
+// ownerShare is the part of a resolver that belongs to one owner: its remembered results and its
+// look-ups. Queries start look-ups and look-ups add results, all under mu, which nobody holds while
+// a look-up runs. MaxRemembered bounds the results and lookupSlots the look-ups. Where there are
+// too many results, any of them are forgotten, without an order of use.
+//
+// Owners share nothing here, so that none can take anything from another: not by naming many hosts,
 // and not by naming hosts behind a server that does not answer.
 type ownerShare struct {
 	stale time.Duration // how long addresses are used after their TTL; read-only
@@ -45,38 +49,39 @@ type ownerShare struct {
 	slots   lookupSlots
 }
 
-// hostQuestion is what is looked up, and where.
+// hostQuestion is what is looked up, and by which upstream.
 type hostQuestion struct {
 	upstream string
 	host     string
 	qtype    uint16
 }
 
-// lookupKey is what makes two look-ups one. The look-up of a host may come to need
-// the same host: at its own depth it would wait for itself.
+// lookupKey is equal for look-ups that are one. The look-up of a host may come to need the same
+// host: at its own depth it would wait for itself, so the depth is a part of the key.
 type lookupKey struct {
 	hostQuestion
 
 	depth int
 }
 
-// lookupResult is what a look-up has found. It is immutable.
+// lookupResult is the result of a look-up. It is immutable.
 type lookupResult struct {
 	addresses []netip.Addr
 	ttl       uint32        // seconds, of the addresses
-	at        time.Time     // when it was found
-	life      time.Duration // how long it may be used from then on
+	at        time.Time     // when the result was found
+	life      time.Duration // how long the result may be used from then on
 	failed    bool          // something is missing; a negative answer is no failure
 	alias     bool          // the host has a CNAME
 }
 
-// rememberedResult is what is remembered of a question. The lock of its share guards it.
+// rememberedResult is the result that is remembered for a question. The lock of its share guards
+// it.
 type rememberedResult struct {
-	lookupResult // the last one that was usable
+	lookupResult // the last usable result
 
 	failures  int       // look-ups that have failed since
 	retry     time.Time // when the next look-up may begin
-	inherited bool      // another resolver has found it: the next look-up is due
+	inherited bool      // another resolver has found the result, so that the next look-up is due
 }
 
 func newShare(retention time.Duration) *ownerShare {
@@ -90,13 +95,14 @@ func newShare(retention time.Duration) *ownerShare {
 	return s
 }
 
+// close prevents further look-ups.
 func (s *ownerShare) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// recallAnswer returns what is remembered of a question, and reports whether a look-up
+// recallAnswer returns the answer that is remembered for a question, and reports whether a look-up
 // is due. The caller holds the lock.
 func (s *ownerShare) recallAnswer(q hostQuestion, now time.Time) (a Answer, due bool) {
 	e := s.entries[q]
@@ -116,14 +122,14 @@ func (s *ownerShare) recallAnswer(q hostQuestion, now time.Time) (a Answer, due 
 	return Answer{Failed: true}, due
 }
 
-// finishLookup ends a look-up and remembers its result.
+// finishLookup removes a look-up that has ended, and remembers its result.
 func (s *ownerShare) finishLookup(k lookupKey, r lookupResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.lookups, k)
 	s.slots.releaseSlot(k.host, r.isUsable(), r.at)
 	if k.depth > 0 {
-		return // it may lack what MaxDepth cut off
+		return // the result may lack addresses that MaxDepth cut off
 	}
 	e := rememberedResult{lookupResult: r}
 	if known := s.entries[k.hostQuestion]; !r.isUsable() {
@@ -136,7 +142,7 @@ func (s *ownerShare) finishLookup(k lookupKey, r lookupResult) {
 	s.rememberEntry(k.hostQuestion, &e)
 }
 
-// foundResults returns the results with addresses.
+// foundResults returns the results with addresses, by question.
 func (s *ownerShare) foundResults() map[hostQuestion]lookupResult {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +155,7 @@ func (s *ownerShare) foundResults() map[hostQuestion]lookupResult {
 	return all
 }
 
-// inheritResults remembers results of another share, where they are newer.
+// inheritResults remembers results of another share where they are newer.
 func (s *ownerShare) inheritResults(results map[hostQuestion]lookupResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,8 +166,7 @@ func (s *ownerShare) inheritResults(results map[hostQuestion]lookupResult) {
 	}
 }
 
-// rememberEntry puts an entry in the place of what is remembered of the question. The caller holds
-// the lock.
+// rememberEntry replaces what is remembered for the question. The caller holds the lock.
 func (s *ownerShare) rememberEntry(q hostQuestion, e *rememberedResult) {
 	if known := s.entries[q]; known != nil {
 		s.size -= 1 + len(known.addresses)
@@ -191,13 +196,14 @@ func (e *rememberedResult) retryDelay() time.Duration {
 	return min(d, maxRetry)
 }
 
-// isUsable reports whether it answers the question, if only in part.
+// isUsable reports whether the result answers the question, if only in part.
 func (r *lookupResult) isUsable() bool { return !r.failed || len(r.addresses) > 0 }
 
 // prefetchTime returns how long before the end of its life a result is looked up
 // again, so that clients never wait for a host that is asked for all the time.
 func (r *lookupResult) prefetchTime() time.Duration { return max(r.life/10, min(r.life/2, Patience)) }
 
+// answerAt returns the answer from the result at a time, with the rest of the TTL.
 func (r *lookupResult) answerAt(now time.Time) Answer {
 	gone := uint32(max(now.Sub(r.at)/time.Second, 0)) //nolint:gosec // at most life, which is ttl seconds
 	return Answer{Addresses: r.addresses, TTL: r.ttl - min(gone, r.ttl), Failed: r.failed, Alias: r.alias, fresh: true}

@@ -13,39 +13,41 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// Builder holds the offers of all owners of one server block and publishes
-// versions of the zone. It belongs to one goroutine.
+// Builder keeps the offers of all owners of one server block and publishes versions of the zone. It
+// belongs to one goroutine, except for Prepare. Its size follows the catalogs, which their owners'
+// limits bound; of earlier versions it keeps what incremental transfers need, within the bounds of
+// pastVersion. A Builder does not publish by itself: the caller collects changes, calls Publish,
+// and asks Due when to call it again.
 type Builder struct {
 	config  Config
 	origins zoneOrigins
 	serials []serialState // by origin
 	owners  []ownerState
 	tree    *precedence.Writer // with what is not yet published
-	groups  sharedNames        // what owners share, which the tree has joined
+	groups  sharedNames        // the names that owners share, which the tree has joined
 	current *Zone
 	changed bool      // since current: the status of an owner, or the tree
-	awaited time.Time // when queries stop to wait for an owner, or one of several; zero: they wait for none
+	awaited time.Time // when queries stop waiting for the first of the owners; zero: they wait for none
 
 	refuseName subtree.RefuseFunc // read-only after NewBuilder
 }
 
-// ownerState is one owner's part beside its offers.
+// ownerState is what the Builder keeps of one owner beside its offers.
 type ownerState struct {
 	ownerView
 	refused map[string]Fault // services that this server block does not admit
 }
 
-// Fault is a kind of name or record that a catalog asks for and that cannot be
-// published, or not by this owner. It is the value of a metric label. The kinds
-// stand in packages subtree and precedence; a service that Config.PublishedName refuses
-// counts under the reason of its error.
+// Fault is a kind of name or record that a catalog asks for and that cannot be published, or not by
+// this owner. It is the value of a metric label. Packages subtree and precedence declare the kinds;
+// a service that Config.PublishedName refuses counts under the reason of its error.
 type Fault = subtree.Fault
 
-// FaultFQDN counts services whose fqdn another service has.
+// FaultFQDN counts services whose fqdn belongs to another service.
 const FaultFQDN = precedence.FaultFQDN
 
-// NewBuilder returns a builder without services. The serials continue after
-// those in the map, which is by origin.
+// NewBuilder returns a builder without services. Its serials continue after those in the map, which
+// is by origin.
 func NewBuilder(config Config, serials map[string]uint32) *Builder {
 	b := &Builder{config: config, changed: true, groups: newGroups(len(config.Owners))}
 	for i := range config.Owners {
@@ -69,7 +71,7 @@ func NewBuilder(config Config, serials map[string]uint32) *Builder {
 	}
 	b.tree = precedence.NewWriter(len(b.owners), func(name string) string { return b.origins.originOf(name).name })
 	for i := range b.origins {
-		// A zone within another is no part of it, but what is between the two is
+		// A zone within another is no part of that, but the names between the two are
 		// (RFC 8020).
 		name := b.origins[i].name
 		if outer := b.origins.originOf(domain.Parent(name)); name != "." && outer != nil {
@@ -90,10 +92,11 @@ func (b *Builder) addOrigin(name string, owner int, serial uint32) {
 	b.origins[i].owners = append(b.origins[i].owners, owner)
 }
 
-// Put offers what Prepare has returned, once: from then on it is part of the zone. It replaces
-// the version that was put last, which is zero for a new service, also where the service is not
-// published here. If the fqdn has changed, the next version has the old one no longer. Updated
-// is when this version came, in seconds since 1970, for Explain; 0: it is not known.
+// Put makes an offer that Prepare has returned a part of the zone, once. The offer replaces was,
+// the version of the service that was put last, which is zero for a new service. Was is given even
+// if the service is not published here. If the fqdn has changed, the next version has no longer the
+// old fqdn. Updated is when the new version came, in seconds since 1970, for Explain; 0 says that
+// this is not known.
 func (b *Builder) Put(p PreparedOffer, was packed.Service, generation uint64, updated uint32) {
 	old, _ := b.findOffer(p.owner, was)
 	if old == nil || p.offer == nil || old.FQDN() != p.offer.FQDN() {
@@ -109,15 +112,15 @@ func (b *Builder) Put(p PreparedOffer, was packed.Service, generation uint64, up
 	}
 }
 
-// Confirm offers a service in another generation, where it is published: the owner has sent it
-// again, on a new stream, as it was put last.
+// Confirm puts a published service into another generation: the owner has sent it again on a new
+// stream, as it was put last.
 func (b *Builder) Confirm(owner int, s packed.Service, generation uint64) {
 	if old, shared := b.findOffer(owner, s); old != nil && uint64(old.Generation) != generation {
 		b.putOffer(shared, old.FQDN(), old, old.WithGeneration(generation))
 	}
 }
 
-// Remove takes back a service that was put last as it is here.
+// Remove removes a service, which was put last as s.
 func (b *Builder) Remove(owner int, s packed.Service) {
 	if s.IsZero() {
 		return
@@ -128,8 +131,8 @@ func (b *Builder) Remove(owner int, s packed.Service) {
 	}
 }
 
-// findOffer returns what an owner offers by a service that was put last as it is here, and whether
-// that is for a name that the owner shares. It is nil where the service is zero or not published.
+// findOffer returns the offer of a service that was put last as s, and whether its name is one that
+// the owner shares. It returns nil where the service is zero or not published.
 func (b *Builder) findOffer(owner int, s packed.Service) (o *precedence.Offer, shared bool) {
 	if s.IsZero() {
 		return nil, false
@@ -147,8 +150,8 @@ func (b *Builder) findOffer(owner int, s packed.Service) (o *precedence.Offer, s
 	return b.tree.FindOffer(owner, fqdn, s.Name()), false
 }
 
-// putOffer puts an offer in the place of another one of the same service, both of them at the
-// fqdn, into the tree or among what is shared.
+// putOffer replaces an offer by another one of the same service at the same fqdn, in the tree or in
+// the shared names.
 func (b *Builder) putOffer(shared bool, fqdn string, old, offer *precedence.Offer) {
 	if shared {
 		b.shareOffer(fqdn, old, offer)
@@ -157,8 +160,8 @@ func (b *Builder) putOffer(shared bool, fqdn string, old, offer *precedence.Offe
 	b.exchangeOffer(fqdn, old, offer)
 }
 
-// exchangeOffer puts an offer in the place of another one of the same service, both of
-// them at the fqdn. Either may be nil.
+// exchangeOffer replaces an offer in the tree by another one of the same service at the same fqdn.
+// Either may be nil.
 func (b *Builder) exchangeOffer(fqdn string, old, offer *precedence.Offer) {
 	b.changed = true
 	i := b.origins.indexOf(fqdn)
@@ -178,7 +181,7 @@ func (b *Builder) exchangeOffer(fqdn string, old, offer *precedence.Offer) {
 	}
 }
 
-// SetStatus sets what answers need to know of an owner.
+// SetStatus sets the state of an owner that answers depend on.
 func (b *Builder) SetStatus(owner int, s Status) {
 	v := &b.owners[owner].ownerView
 	if v.Status == s {
@@ -241,8 +244,8 @@ func (b *Builder) Publish(now time.Time) *Zone {
 	return z
 }
 
-// Due returns when Publish can move a serial that it could not move yet, takes what has expired
-// from shared names, or waits no longer for an owner. It reports false when nothing waits.
+// Due returns when Publish can move a serial that it could not move yet, remove what has expired
+// from shared names, or stop waiting for an owner. It reports false when nothing waits.
 func (b *Builder) Due() (time.Time, bool) {
 	due := b.awaited
 	for i, shared := range b.groups.offers {
@@ -279,7 +282,7 @@ func (b *Builder) countRefused(owner int, service string, f Fault) {
 	b.tree.CountFault(owner, f, 1)
 }
 
-// uncountRefused is the reverse of countRefused, if the service was refused.
+// uncountRefused takes back countRefused, if the service was refused.
 func (b *Builder) uncountRefused(owner int, service string) {
 	refused := b.owners[owner].refused
 	if f, ok := refused[service]; ok {

@@ -16,7 +16,7 @@ import (
 // Config is what one server block publishes. It is read-only after NewBuilder.
 type Config struct {
 	// Owners in the order of the Corefile, which is their precedence: of two
-	// owners that want one name, the first has it.
+	// owners that want one name, the first gets the name.
 	Owners []Owner
 
 	// NameServer holds the addresses of ns.dns.<origin>, the name server of
@@ -30,11 +30,11 @@ type Owner struct {
 	Origins     []federation.FQDN // the zones in which this owner may publish
 	Renames     []Rename          // applied in order, the first that matches, before the zones are checked
 	TTL         uint32            // seconds
-	NegativeTTL uint32            // seconds; TTL and MINIMUM of the SOA. The first block of an origin decides
+	NegativeTTL uint32            // seconds; TTL and MINIMUM of the SOA; the first owner of an origin decides
 	Retention   time.Duration     // negative: without limit
 
-	// Import chooses which services are published at all, if their names are in one of the
-	// origins. Two server blocks may choose differently of one owner.
+	// Import chooses which services are published, if their names are in one of the origins. Two
+	// server blocks may choose differently for one owner.
 	Import pattern.NameFilter
 
 	Sharing Sharing // of names with other owners
@@ -49,8 +49,8 @@ type Owner struct {
 // Rename publishes the names under From as the same names under To.
 type Rename struct{ From, To federation.FQDN }
 
-// JudgeFQDN returns what becomes of a service of that fqdn of the owner at index i: the name under
-// which it is published, whether it is imported, and why it is not admitted if it is.
+// JudgeFQDN returns what happens to a service of that fqdn of the owner at index i: the name under
+// which it is published, whether it is imported, and why it is not admitted if it is imported.
 func (c *Config) JudgeFQDN(i int, fqdn federation.FQDN) (name federation.FQDN, imported bool, invalid *federation.InvalidError) {
 	if !c.Owners[i].Import.Matches(fqdn) {
 		return federation.FQDN{}, false, nil
@@ -59,9 +59,9 @@ func (c *Config) JudgeFQDN(i int, fqdn federation.FQDN) (name federation.FQDN, i
 	return name, true, invalid
 }
 
-// PublishedName returns the name under which the owner at index i publishes fqdn, or
-// why it may not. It is a function of the configuration and of the name alone,
-// so the owner can be told at once.
+// PublishedName returns the name under which the owner at index i publishes fqdn, or why it may not
+// publish it. The result depends on the configuration and the fqdn alone, so the owner can get the
+// refusal at once.
 func (c *Config) PublishedName(i int, fqdn federation.FQDN) (federation.FQDN, *federation.InvalidError) {
 	owner := &c.Owners[i]
 	name := fqdn
@@ -82,7 +82,7 @@ func (c *Config) PublishedName(i int, fqdn federation.FQDN) (federation.FQDN, *f
 	return name, nil
 }
 
-// renameFor returns the rule by which the owner's fqdn is published as another name, or nil.
+// renameFor returns the first rename that applies to an fqdn of the owner, or nil.
 func (o *Owner) renameFor(fqdn federation.FQDN) *Rename {
 	for i := range o.Renames {
 		if fqdn.Within(o.Renames[i].From) {
@@ -92,8 +92,8 @@ func (o *Owner) renameFor(fqdn federation.FQDN) *Rename {
 	return nil
 }
 
-// OriginalNames returns the fqdns under which the owner at index i publishes a name here: mostly
-// the name itself.
+// OriginalNames returns the fqdns that the owner at index i publishes under a name: mostly the name
+// itself.
 func (c *Config) OriginalNames(i int, name federation.FQDN) (originals []federation.FQDN) {
 	owner := &c.Owners[i]
 	if owner.renameFor(name) == nil {
@@ -111,9 +111,8 @@ func (c *Config) OriginalNames(i int, name federation.FQDN) (originals []federat
 	return originals
 }
 
-// longestOrigin returns the longest origin of any owner that name is in. An owner
-// that was given a zone cannot publish in a longer one that was given to
-// another.
+// longestOrigin returns the longest origin of any owner that has the name. An owner of a zone
+// cannot publish in a longer zone that was given to another owner.
 func (c *Config) longestOrigin(name federation.FQDN) (federation.FQDN, bool) {
 	var longest federation.FQDN
 	for i := range c.Owners {

@@ -5,8 +5,8 @@
 // from one goroutine, and publishes a [Zone]: an immutable version of everything
 // that one server block answers. Publishing costs time and memory in proportion
 // to what changed, because versions share their structure. [Zone.Lookup] answers
-// one question wholly from one version and takes no lock, unless owners share the name. Its [Result] says what
-// was found; package reply makes records of it.
+// one question wholly from one version and takes no lock, unless owners share the name. Its [Result] is
+// what was found, and package reply makes records of that.
 //
 // The parts that can be read alone are packages below this one:
 //
@@ -21,7 +21,7 @@
 // an fqdn (instances, _http._tcp, addresses) follows from its service and is
 // found by reading the labels of the query, so an update touches one name.
 //
-// All of these packages are pure: no goroutine, lock, context, logger or clock, but
-// for what several owners have at one name: the first query that needs it joins it.
+// All of these packages are pure: they have no goroutine, lock, context, logger or clock. There is one
+// exception: the first query for a name that several owners share joins their services, under a lock.
 // Time comes in as an argument. Response codes are the plugin's business.
 package zone

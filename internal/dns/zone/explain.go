@@ -19,17 +19,17 @@ import (
 // under one name.
 const maxRivals = 100
 
-// NameExplanation is why Lookup finds what it finds. Unless Result is Outside, the other
-// fields are set.
+// NameExplanation says why Lookup finds what it finds. Unless Result is Outside, the other fields
+// are set.
 type NameExplanation struct {
 	Result Result // of Lookup
 	Role   domain.Role
-	Owners []int // those that may publish in the zone, by index in Config.Owners, in order
+	Owners []int // owners that may publish in the zone, by index in Config.Owners, in order
 
 	Holder *Holder // nil: no service has the name
-	Circle string  // a host that its endpoints lead to, and that leads back to itself, so that it has no address; "": none does
+	Circle string  // a host that the endpoints lead to and that leads back to itself, so that it has no address; or ""
 	Rivals []Rival // the other services that want the name, in order of precedence, 100 at most
-	More   int     // how many others there are
+	More   int     // how many other rivals there are
 }
 
 // Holder is the service that has a name.
@@ -37,7 +37,7 @@ type Holder struct {
 	Owner    int    // by index in Config.Owners
 	Service  string // its name
 	FQDN     string // where it is published
-	Original string // the fqdn as the owner says it
+	Original string // the fqdn that the owner has sent
 	Instance string // the ID of the instance that has the name, if one has
 	Updated  time.Time
 	Stale    bool
@@ -45,21 +45,21 @@ type Holder struct {
 	Faults   map[Fault]int // names and records of the service that are not published
 
 	// Of a name that owners share:
-	Part   []int            // the owners that have a part in the answer, by index in Config.Owners
-	Shared []SharedEndpoint // those of the name, the best first
+	Part   []int            // the owners whose data is in the answer, by index in Config.Owners
+	Shared []SharedEndpoint // the endpoints of the name, the best first
 }
 
 // SharedEndpoint is an endpoint of a name that owners share.
 type SharedEndpoint struct {
 	Address  string // or host
 	Port     uint16
-	Owners   []int // that say it, by index in Config.Owners
+	Owners   []int // owners that publish the endpoint, by index in Config.Owners
 	Tier     int
 	Live     bool // one of its owners is not lost
 	Answered bool // for the type of the query: as an address of the name, unless that is SRV
 }
 
-// Rival is a service that wants a name and does not have it.
+// Rival is a service that wants a name which another service has.
 type Rival struct {
 	Owner   int // by index in Config.Owners
 	Service string
@@ -67,9 +67,8 @@ type Rival struct {
 	Rule    string // why it does not have the name, a clause
 }
 
-// Explain says why Lookup finds what it finds for a name, lower case and absolute, and a
-// type. It changes nothing, and is not for queries: it takes as long as there are services
-// that want the name.
+// Explain returns why Lookup finds what it finds for a name, lower case and absolute, and a type.
+// It changes nothing. It is not for queries, because it looks at all services that want the name.
 func (z *Zone) Explain(name string, qtype uint16, now time.Time) *NameExplanation {
 	e := &NameExplanation{Result: z.Lookup(name, qtype, now)}
 	if e.Result.Kind == Outside {
@@ -106,7 +105,7 @@ func (z *Zone) Explain(name string, qtype uint16, now time.Time) *NameExplanatio
 	return e
 }
 
-// explainHolder returns what there is to say of the service of a match, if it has one.
+// explainHolder returns the service of a match, or nil.
 func (z *Zone) explainHolder(m *nameMatch) *Holder {
 	if m.offer == nil {
 		return nil
@@ -126,7 +125,8 @@ func (z *Zone) explainHolder(m *nameMatch) *Holder {
 	return h
 }
 
-// findCircle returns a host that the endpoints of a match lead to, and that leads back to itself, or "".
+// findCircle returns a host that the endpoints of a match lead to and that leads back to itself, or
+// "".
 func (z *Zone) findCircle(m *nameMatch, now time.Time) string {
 	on, seen := make(map[string]bool), make(map[string]bool) // hosts between the match and here; all that were met
 	var lead func(m *nameMatch) string
@@ -156,7 +156,7 @@ func (z *Zone) findCircle(m *nameMatch, now time.Time) string {
 	return lead(m)
 }
 
-// updatedAt returns when the version of an offer came; zero: it is not known.
+// updatedAt returns when the version of an offer came, or zero where that is not known.
 func updatedAt(of *precedence.Offer) time.Time {
 	if of.Updated == 0 {
 		return time.Time{}
@@ -164,7 +164,8 @@ func updatedAt(of *precedence.Offer) time.Time {
 	return time.Unix(int64(of.Updated), 0).UTC()
 }
 
-// explainShared says of each endpoint of a shared name where it stands. Addresses are answered up to a rank.
+// explainShared adds the endpoints of a shared name, each with whether it is answered. Last is the
+// last rank whose addresses are answered.
 func (h *Holder) explainShared(m *nameMatch, qtype uint16, last subtree.Rank) {
 	t := m.joinedTree()
 	shared := t.SharedName()
@@ -185,8 +186,8 @@ func (h *Holder) explainShared(m *nameMatch, qtype uint16, last subtree.Rank) {
 	h.Stale = !slices.ContainsFunc(h.Shared, func(e SharedEndpoint) bool { return e.Live })
 }
 
-// explainLoss returns why an offer that wants a name of the origin, where the match is, does
-// not have it.
+// explainLoss returns why an offer that wants a name does not have it. The name is in the origin,
+// and m is what the name stands for.
 func (z *Zone) explainLoss(o *zoneOrigin, name string, of *precedence.Offer, m *nameMatch, now time.Time) string {
 	switch loss, by := z.tree.ExplainLoss(o.name, of, now); loss {
 	case precedence.Expired:
@@ -215,7 +216,8 @@ func (z *Zone) explainLoss(o *zoneOrigin, name string, of *precedence.Offer, m *
 	return fmt.Sprintf("service %s of owner %s has the name of its instance, or a name above it, at %s", by, z.owners[m.offer.Owner].id, at)
 }
 
-// serviceName returns the name of the service of an offer: of a shared name, that of the first owner.
+// serviceName returns the name of the service of an offer. For a shared name it is that of the
+// first owner.
 func serviceName(of *precedence.Offer) string {
 	if s := of.Subtree.SharedName(); s != nil {
 		return s.Members[0].Service.Name()
@@ -223,7 +225,8 @@ func serviceName(of *precedence.Offer) string {
 	return of.Service.Name()
 }
 
-// explainUnshared says which of two owners does not share a name that the other shares.
+// explainUnshared returns a clause about which of two owners does not share a name that the other
+// shares, or "".
 func (z *Zone) explainUnshared(of, by *precedence.Offer) string {
 	if (of.Subtree.SharedName() != nil) == (by.Subtree.SharedName() != nil) {
 		return ""
@@ -234,14 +237,14 @@ func (z *Zone) explainUnshared(of, by *precedence.Offer) string {
 	return fmt.Sprintf("; the block of %s does not share the name", z.owners[of.Owner].id)
 }
 
-// NameConflict is a service whose name another one has, of an owner that comes before.
+// NameConflict is a service whose name a service of an earlier owner has.
 type NameConflict struct {
 	FQDN, Service string
-	By            int // the owner of the other one, by index in Config.Owners
+	By            int // the owner of the other service, by index in Config.Owners
 }
 
-// FirstConflict returns the first service of an owner, by fqdn, that loses its name to that of another
-// owner, and reports whether there is one. It looks at all services, and is not for queries.
+// FirstConflict returns the first service of an owner, by fqdn, whose name a service of another
+// owner has, and whether there is one. It looks at all services, and is not for queries.
 func (z *Zone) FirstConflict(owner int, now time.Time) (first NameConflict, found bool) {
 	var buf [4]*precedence.Offer
 	for at := range z.tree.All() {
@@ -258,15 +261,15 @@ func (z *Zone) FirstConflict(owner int, now time.Time) (first NameConflict, foun
 	return first, found
 }
 
-// OfferedService is a service that an owner publishes, or would where others come first.
+// OfferedService is a service that an owner publishes, or would publish if no earlier owner had its
+// name.
 type OfferedService struct {
 	Service packed.Service
 	Updated time.Time // when this version came; zero: it is not known
 	Stale   bool
 }
 
-// OfferedServices yields the services of the owner at an index that are admitted and imported, in
-// no order.
+// OfferedServices returns the admitted and imported services of the owner at an index, in no order.
 func (z *Zone) OfferedServices(owner int) iter.Seq[OfferedService] {
 	return func(yield func(OfferedService) bool) {
 		var buf [4]*precedence.Offer

@@ -24,45 +24,48 @@ const (
 	maxVisited = 2 * record.MaxAddresses
 )
 
-// hostFollower collects the addresses behind the hosts of one result.
+// hostFollower collects the addresses behind the hosts of one result. One query uses it and drops
+// it. MaxDepth, maxFollowed and maxVisited bound its work, because catalogs may point at each other
+// in every way; where a bound is reached, cut is set and the answer has what was found so far. It
+// looks no host up elsewhere: these are left to the caller, in Result.Hosts.
 type hostFollower struct {
 	*Result
 	*rankDecisions
 
 	now      time.Time
 	alone    bool                // hosts in our other zones count as hosts elsewhere
-	owner    uint32              // that says the hosts which are followed, and may publish or not what they lead to
-	seen     map[string]bool     // hosts that it has led to, and whether all on the way is live
+	owner    uint32              // the owner of the hosts that are followed, which may not publish every address
+	seen     map[string]bool     // hosts that were met, and whether every owner on the way is live
 	followed int                 // hosts, of all owners
 	visited  int                 // endpoints
-	refused  map[netip.Addr]bool // that an owner may not publish
-	cut      bool                // there is more than the bounds allow to follow
+	refused  map[netip.Addr]bool // addresses that an owner may not publish
+	cut      bool                // the bounds ended the search
 }
 
-// rankDecisions are up to which ranks the shared names are answered that a query meets.
+// rankDecisions keeps up to which ranks the shared names are answered that a query meets.
 type rankDecisions struct {
-	ranks map[saidHost]subtree.Rank // of hosts, for the owner that they are followed for; noRank: that is being decided
-	tried int                       // hosts, of all ranks
-	open  bool                      // better ranks were enough, if hosts elsewhere have addresses
-	led   bool                      // ranks of the name that is asked for have led to addresses, without hosts elsewhere
+	ranks map[saidHost]subtree.Rank // last ranks by host and owner; noRank while the rank is being decided
+	tried int                       // hosts that were followed for ranks
+	open  bool                      // the decision assumes that hosts elsewhere have addresses
+	led   bool                      // ranks of the name in the query have led to addresses, without hosts elsewhere
 }
 
-// noRank is in front of every endpoint of a shared name.
+// noRank comes before the rank of every endpoint of a shared name.
 const noRank = subtree.AllRanks - 1
 
 // followStep is a match whose endpoints are followed.
 type followStep struct {
 	nameMatch
 
-	shared *subtree.SharedName // nil: all of its endpoints are as stale as the match
-	stale  *ownerView          // of a lost owner on the way to it; nil: all are live
+	shared *subtree.SharedName // nil: all endpoints of the match are as stale as the match
+	stale  *ownerView          // a lost owner on the way to the match; nil: all are live
 }
 
 func newFollower(r *Result, now time.Time, alone bool) hostFollower {
 	return hostFollower{Result: r, rankDecisions: &rankDecisions{ranks: make(map[saidHost]subtree.Rank)}, now: now, alone: alone}
 }
 
-// limitShared finds which of the addresses of a shared name are answered.
+// limitShared decides which addresses of a shared name are answered.
 func (r *Result) limitShared(now time.Time, alone bool) {
 	one := *r // r stays on the stack of the query
 	f := newFollower(&one, now, alone)
@@ -73,10 +76,10 @@ func (r *Result) limitShared(now time.Time, alone bool) {
 	}
 }
 
-// followHosts collects the addresses of endpoints that are IP addresses, and of hosts
-// that have a name in this version. The other hosts are left to the caller. A name
-// with SRV and TXT cannot have a CNAME (RFC 1034 section 3.6.2), so the addresses
-// stand at the name itself.
+// followHosts collects the addresses of endpoints that are IP addresses, and of hosts that have a
+// name in this version, and returns the kind of the result. The other hosts are left to the caller.
+// A name with SRV and TXT cannot have a CNAME (RFC 1034 section 3.6.2), so the addresses stand at
+// the name itself.
 func (r *Result) followHosts(now time.Time, alone bool) ResultKind {
 	one := *r // as in limitShared
 	f := newFollower(&one, now, alone)
@@ -102,7 +105,8 @@ func (r *Result) followHosts(now time.Time, alone bool) ResultKind {
 	return NoData
 }
 
-// runShared follows endpoints of the match, a shared name: each host for each owner that says it.
+// runShared follows endpoints of the match, which is a shared name: each host for each of its
+// owners.
 func (f *hostFollower) runShared(endpoints subtree.Selection) {
 	t := f.match.joinedTree()
 	s := t.SharedName()
@@ -119,7 +123,8 @@ func (f *hostFollower) runShared(endpoints subtree.Selection) {
 	}
 }
 
-// followEndpoints follows endpoints of the match that an owner says, which is stale or nil.
+// followEndpoints follows endpoints of the match for their owner. Stale is that owner if it is
+// lost, or nil.
 func (f *hostFollower) followEndpoints(owner uint32, stale *ownerView, endpoints subtree.Selection) {
 	f.owner, f.seen = owner, make(map[string]bool)
 	steps := []followStep{{nameMatch: f.match, stale: stale}}
@@ -138,10 +143,11 @@ func (f *hostFollower) followEndpoints(owner uint32, stale *ownerView, endpoints
 	f.cut = f.cut || len(steps) > 0
 }
 
-// decideTargets decides which hosts are targets of SRV records: a client that is given one looks up
-// by itself what the owner may not publish. A host that leads to such an address in our
-// zones is barred, as is one that leads further than A and AAAA follow. Those that lead
-// elsewhere are left to the caller. Of a shared name, each owner that says a host is decided on.
+// decideTargets decides which hosts are targets of SRV records, and returns the kind of the result.
+// A client looks up the addresses of a target by itself, also those that the owner may not publish.
+// So a host that leads to such an address in our zones is barred, and so is a host that leads
+// further than A and AAAA follow. Hosts that lead elsewhere are left to the caller. For a shared
+// name, the decision is made for each owner of a host.
 func (r *Result) decideTargets(now time.Time, alone bool) ResultKind {
 	m := &r.match
 	t, fqdn := r.Subtree()
@@ -192,8 +198,8 @@ func (r *Result) decideTargets(now time.Time, alone bool) ResultKind {
 	return NoData
 }
 
-// visitEndpoints collects what the endpoints of one match are, and appends the services
-// and instances among them to next.
+// visitEndpoints collects the addresses and hosts of one match, and returns next with the services
+// and instances among them appended.
 func (f *hostFollower) visitEndpoints(next []followStep, from *followStep) []followStep {
 	t := from.joinedTree()
 	for _, i := range from.Endpoints {
@@ -244,7 +250,7 @@ func (f *hostFollower) visitEndpoints(next []followStep, from *followStep) []fol
 	return next
 }
 
-// leaveHost leaves a host to the caller, unless that has found that it leads nowhere.
+// leaveHost leaves a host to the caller, unless the caller has found that it leads nowhere.
 func (f *hostFollower) leaveHost(h Host, stale *ownerView) {
 	if f.barred[saidHost{h.Name, f.owner}] {
 		return
@@ -259,7 +265,8 @@ func (f *hostFollower) leaveHost(h Host, stale *ownerView) {
 	f.hosts = append(f.hosts, h)
 }
 
-// enterMatch appends a match of that name to next, with the endpoints that are answered there.
+// enterMatch returns next with a match of that name appended, limited to the endpoints that are
+// answered there.
 func (f *hostFollower) enterMatch(next []followStep, name string, at *followStep) []followStep {
 	last := subtree.AllRanks
 	if at.joinedTree().SharedName() != nil {
@@ -282,9 +289,10 @@ func (f *hostFollower) enterMatch(next []followStep, name string, at *followStep
 	return append(next, *at)
 }
 
-// lastRank returns up to which rank a shared name is answered with addresses: whole ranks, the best first,
-// until enough endpoints are live. A rank that leads to no address counts for nothing: none of those that say it,
-// where the name is asked for, or of the owner that is followed.
+// lastRank returns the last rank of a shared name whose addresses are answered. It takes whole
+// ranks, the best first, until enough endpoints are live. A rank that leads to no address does not
+// count. Where the name is asked for, a rank must lead to an address for any of its owners, and
+// else for the owner that is followed.
 func (f *hostFollower) lastRank(m *nameMatch, asked bool) subtree.Rank {
 	t := m.joinedTree()
 	s, live, unsure := t.SharedName(), 0, false
@@ -322,9 +330,9 @@ func (f *hostFollower) lastRank(m *nameMatch, asked bool) subtree.Rank {
 	return subtree.AllRanks
 }
 
-// isOneOf reports whether the owner is one of the members of a match. No owner gets an
-// address in behind a host that it could not publish as an endpoint; its own addresses were
-// judged when they arrived.
+// isOneOf reports whether the owner is one of the members of a match. No owner can publish an
+// address by way of a host that it could not publish as an endpoint. Its own addresses were judged
+// when they arrived.
 func (f *hostFollower) isOneOf(m *nameMatch, members subtree.MemberSet) bool {
 	for member := range members.Each {
 		if m.memberOwner(member) == f.owner {
@@ -334,8 +342,9 @@ func (f *hostFollower) isOneOf(m *nameMatch, members subtree.MemberSet) bool {
 	return false
 }
 
-// collectAddresses takes addresses that are of the type and that the owner says itself, or may publish. Stale is of
-// a lost owner that they hang on, or nil.
+// collectAddresses adds addresses of the right type. Own says that the owner publishes them itself;
+// others are added only if the owner may publish them. Stale is a lost owner that the addresses
+// depend on, or nil.
 func (f *hostFollower) collectAddresses(own bool, stale *ownerView, ips ...netip.Addr) {
 	for _, ip := range ips {
 		switch {
@@ -353,9 +362,9 @@ func (f *hostFollower) collectAddresses(own bool, stale *ownerView, ips ...netip
 	}
 }
 
-// inheritTTL takes over the TTL of a service that was followed (RFC 2181 section 5.2: one TTL for an
-// RRset), as far as endpoints up to a rank are answered. It returns a lost owner that all of it
-// hangs on, or nil.
+// inheritTTL lowers the TTL of the result to that of a service that was followed (RFC 2181 section
+// 5.2: one TTL for an RRset), of which endpoints up to a rank are answered. It returns a lost owner
+// that all of these depend on, or nil.
 func (f *hostFollower) inheritTTL(at *followStep, last subtree.Rank) *ownerView {
 	ttl, stale := f.zone.matchTTL(&at.nameMatch, at.answeringMembers(f.Type, last), f.now)
 	f.TTL = min(f.TTL, ttl)

@@ -12,16 +12,16 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 
-// Sharing is how an owner shares names with other owners that share them too. What such a name is
-// answered with is a function of what they say, and of which of them are lost.
+// Sharing says how an owner shares names with other owners that share them too. The answer for such
+// a name follows from what these owners publish, and from which of them are lost.
 type Sharing struct {
 	Names []pattern.Name // as they are published; none: the owner shares nothing
-	Tiers []TierRule     // the first that has the label of an endpoint decides; none: tier 0
+	Tiers []TierRule     // the first rule with a label of the endpoint decides; none: tier 0
 	Min   int            // how many live endpoints are enough; the same for all owners of a Config that share a name
 }
 
-// TierRule is where the endpoints with a label stand, the smallest first; an empty label is that of
-// the rest.
+// TierRule gives a tier to the endpoints with a label. The smallest tier comes first; an empty
+// label is for all other endpoints.
 type TierRule struct {
 	N     int // from 0 to MaxTier
 	Label string
@@ -35,8 +35,7 @@ func (s *Sharing) matchesName(name federation.FQDN) bool {
 	return slices.ContainsFunc(s.Names, func(p pattern.Name) bool { return p.Matches(name) })
 }
 
-// SharesName reports whether the owner at index i shares the name under which it publishes a service of
-// that fqdn.
+// SharesName reports whether the owner at index i shares the name under which it publishes an fqdn.
 func (c *Config) SharesName(i int, fqdn federation.FQDN) bool {
 	sharing := &c.Owners[i].Sharing
 	if len(sharing.Names) == 0 {
@@ -46,28 +45,31 @@ func (c *Config) SharesName(i int, fqdn federation.FQDN) bool {
 	return imported && invalid == nil && sharing.matchesName(name)
 }
 
-// sharedNames are the names that owners share. Their offers are no part of the tree: what they are
-// together is, at the place of the first of these owners. A change of one of them costs as much as
-// there are owners, whatever they say.
+// sharedNames keeps the names that owners share, with the offers of each owner. These offers are
+// not in the tree: a joined offer is, in the place of the first owner. Put and Remove change the
+// offers and note the name in changed; joinChanged makes the joined offers anew before a version is
+// published. A change costs in proportion to the owners of the name, whatever they publish. Only
+// subtree.MaxMembers owners are joined.
 type sharedNames struct {
 	names   *trie.Writer[sharedName]
-	offers  []int           // by owner: how many there are
-	expired []bool          // by owner: what is stale of it is gone
-	changed map[string]bool // names that have to be joined anew, among them all that names has not published yet
+	offers  []int           // by owner: how many offers it has here
+	expired []bool          // by owner: its stale offers are gone
+	changed map[string]bool // names that have to be joined anew, among them all that are not published yet
 }
 
 // sharedName is one shared name. It is immutable.
 type sharedName struct {
 	offers []*precedence.Offer // in order of precedence
-	joined *precedence.Offer   // that is in the tree; nil: nothing is
+	joined *precedence.Offer   // the offer in the tree, or nil
 }
 
-// newGroups returns no groups, for so many owners.
+// newGroups returns sharedNames without names, for so many owners.
 func newGroups(owners int) sharedNames {
 	return sharedNames{names: trie.NewWriter[sharedName](), offers: make([]int, owners), expired: make([]bool, owners), changed: make(map[string]bool)}
 }
 
-// findOffers returns the offers of a name and, among them, those of an owner: from begin to end.
+// findOffers returns the offers of a name, and which of them are of an owner: those from begin to
+// end.
 func (g *sharedNames) findOffers(fqdn string, owner uint32) (of sharedName, begin, end int) {
 	if known := g.names.Get(fqdn); known != nil {
 		of = *known
@@ -76,7 +78,7 @@ func (g *sharedNames) findOffers(fqdn string, owner uint32) (of sharedName, begi
 	return of, begin, end
 }
 
-// ofOwner returns where the offers of an owner are.
+// ofOwner returns which offers are of an owner: those from begin to end.
 func ofOwner(offers []*precedence.Offer, owner uint32) (begin, end int) {
 	byOwner := func(o *precedence.Offer, owner uint32) int { return int(o.Owner) - int(owner) }
 	begin, _ = slices.BinarySearchFunc(offers, owner, byOwner)
@@ -84,7 +86,7 @@ func ofOwner(offers []*precedence.Offer, owner uint32) (begin, end int) {
 	return begin, end
 }
 
-// findOffer returns what an owner offers at a shared name under the name of a service, or nil.
+// findOffer returns the offer of an owner at a shared name, by the name of its service, or nil.
 func (g *sharedNames) findOffer(owner int, fqdn, service string) *precedence.Offer {
 	if g.offers[owner] == 0 {
 		return nil
@@ -98,8 +100,8 @@ func (g *sharedNames) findOffer(owner int, fqdn, service string) *precedence.Off
 	return own[i]
 }
 
-// shareOffer puts an offer in the place of another one of the same service, both of them at a
-// shared name. Either may be nil.
+// shareOffer replaces an offer at a shared name by another one of the same service. Either may be
+// nil.
 func (b *Builder) shareOffer(fqdn string, old, offer *precedence.Offer) {
 	g, owner, change := &b.groups, offer, 0
 	if old == nil {
@@ -125,7 +127,7 @@ func (b *Builder) shareOffer(fqdn string, old, offer *precedence.Offer) {
 	g.changed[fqdn] = true
 }
 
-// endpointTier returns where an endpoint of an owner with these labels stands.
+// endpointTier returns the tier of an endpoint of an owner, which has these labels.
 func (b *Builder) endpointTier(owner uint32, labels []string) int {
 	for _, t := range b.config.Owners[owner].Sharing.Tiers {
 		if t.Label == "" || slices.Contains(labels, t.Label) {
@@ -135,10 +137,10 @@ func (b *Builder) endpointTier(owner uint32, labels []string) int {
 	return 0
 }
 
-// markShared has all names joined anew that an owner shares.
+// markShared notes that all names that an owner shares have to be joined anew.
 func (b *Builder) markShared(owner int) {
 	if b.groups.offers[owner] == 0 || b.current == nil {
-		return // what is not published yet is joined anyway
+		return // names that are not published yet are in changed already
 	}
 	for at := range b.current.shared.All() {
 		if begin, end := ofOwner(at.Value.offers, uint32(owner)); begin < end { //nolint:gosec // a small index
@@ -147,7 +149,7 @@ func (b *Builder) markShared(owner int) {
 	}
 }
 
-// joinChanged brings the shared names up to date.
+// joinChanged brings the shared names up to date at now.
 func (b *Builder) joinChanged(now time.Time) {
 	g := &b.groups
 	for i := range b.owners {
@@ -163,7 +165,7 @@ func (b *Builder) joinChanged(now time.Time) {
 	g.changed = make(map[string]bool) // clear takes as long as for the most names it ever held
 }
 
-// joinName joins what the owners offer at one name and is alive, and puts it into the tree.
+// joinName joins the offers at one name that have not expired, and puts the result into the tree.
 func (b *Builder) joinName(fqdn string) {
 	g := *b.groups.names.Get(fqdn)
 	members, updated := b.currentMembers(g.offers)
@@ -186,7 +188,7 @@ func (b *Builder) joinName(fqdn string) {
 	b.groups.names.Set(&trie.Item[sharedName]{Name: fqdn, Value: g})
 }
 
-// replaceJoined puts what is shared in the place of what was. Either may be nil, and their first owners may
+// replaceJoined replaces a joined offer in the tree. Either may be nil, and their first owners may
 // differ.
 func (b *Builder) replaceJoined(fqdn string, old, joined *precedence.Offer) {
 	if old != nil && joined != nil && old.Owner != joined.Owner {
@@ -196,7 +198,8 @@ func (b *Builder) replaceJoined(fqdn string, old, joined *precedence.Offer) {
 	b.exchangeOffer(fqdn, old, joined)
 }
 
-// currentMembers returns the first offer of each owner that has not expired, and when the newest came.
+// currentMembers returns a member for the first offer of each owner that has not expired, and when
+// the newest of them came.
 func (b *Builder) currentMembers(offers []*precedence.Offer) (members []subtree.Member, updated uint32) {
 	for len(offers) > 0 && len(members) < subtree.MaxMembers {
 		v := &b.owners[offers[0].Owner]

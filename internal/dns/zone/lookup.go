@@ -12,16 +12,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/subtree"
 )
 
-// Lookup returns what the zone has for a name, lower case and absolute, and a
-// type. It allocates only for names of addresses, and for services whose endpoints
-// are hosts.
+// Lookup returns the result for a name, lower case and absolute, and a type. It allocates only for
+// names of addresses, and for services whose endpoints are hosts.
 func (z *Zone) Lookup(name string, qtype uint16, now time.Time) (r Result) {
 	r.Fill(z, name, qtype, now)
 	return r
 }
 
-// Fill fills the zero Result with what Lookup returns. A caller whose stack is
-// short saves a copy.
+// Fill fills the zero Result as Lookup would return it. A caller whose stack is short saves a copy.
 func (r *Result) Fill(z *Zone, name string, qtype uint16, now time.Time) {
 	o := z.origins.ofQuery(name)
 	if o == nil {
@@ -32,8 +30,8 @@ func (r *Result) Fill(z *Zone, name string, qtype uint16, now time.Time) {
 	r.resolveType(now, false)
 }
 
-// resolveType decides what the match means for the type. With alone, hosts in our
-// other zones count as hosts elsewhere.
+// resolveType sets the kind of the result, by what the match means for the type. With alone, hosts
+// in our other zones count as hosts elsewhere.
 func (r *Result) resolveType(now time.Time, alone bool) {
 	m := &r.match
 	// One test of existence for all types, before any look at the type.
@@ -62,12 +60,13 @@ func (r *Result) resolveType(now time.Time, alone bool) {
 	}
 }
 
-// isAddressed reports whether the match is a name with the addresses of its endpoints, and those are asked for.
+// isAddressed reports whether the query asks for addresses, and the match is a name that has those
+// of its endpoints.
 func (m *nameMatch) isAddressed(qtype uint16) bool {
 	return (qtype == dns.TypeA || qtype == dns.TypeAAAA) && m.Role != domain.Protocol && m.Role != domain.Address
 }
 
-// findKind returns whether the name, which exists, has records of the type.
+// findKind returns whether the name, which exists, has records of the type, as a kind.
 func (r *Result) findKind(now time.Time, alone bool) ResultKind {
 	m := &r.match
 	has := false
@@ -91,7 +90,7 @@ func (r *Result) findKind(now time.Time, alone bool) ResultKind {
 		if m.offer.HasHost {
 			kind = r.decideTargets(now, alone)
 		}
-		m.Endpoints = m.joinedTree().SortByRank(m.Endpoints) // what does not fit a message is the worst
+		m.Endpoints = m.joinedTree().SortByRank(m.Endpoints) // so that the worst do not fit a message
 		return kind
 	case dns.TypeTXT:
 		has = m.offer != nil && (m.Role == domain.Apex || m.Role == domain.Service || m.Role == domain.Instance)
@@ -129,14 +128,14 @@ func (r *Result) hasAddress() bool {
 	})
 }
 
-// matchName returns what the name, which is in the origin, stands for.
+// matchName returns what a name of the origin stands for.
 func (z *Zone) matchName(o *zoneOrigin, name string, now time.Time) (m nameMatch) {
 	m.findName(z, o, name, now)
 	return m
 }
 
-// findName fills the zero match with what the name, which is in the origin, stands
-// for. Most queries ask for a service, so that is looked for first.
+// findName fills the zero match with what a name of the origin stands for. It looks for a service
+// first, because most queries ask for one.
 func (m *nameMatch) findName(z *Zone, o *zoneOrigin, name string, now time.Time) {
 	n := z.tree.Node(name)
 	if n != nil && name != o.name {
@@ -160,13 +159,13 @@ func (m *nameMatch) findName(z *Zone, o *zoneOrigin, name string, now time.Time)
 	}
 }
 
-// deriveName finds a name that is no service's fqdn, with the node n, if any, among the
-// names that the services above derive.
+// deriveName fills the match for a name that is no service's fqdn, from the names that the services
+// above derive. N is the node of the name, or nil.
 //
-// Of these services, the lowest that derives records from the name has it, and else
-// it is an empty non-terminal if it is one of any of them. A service further up
-// whose owner comes first would have kept the lower one from being published
-// (package precedence), so only its empty non-terminals must be kept here.
+// The lowest of these services that derives records from the name has it. Otherwise the name is an
+// empty non-terminal if it is one for any of them. A service further up whose owner comes first
+// would have kept the lower one from being published (package precedence), so only the empty
+// non-terminals of such a service must be kept here.
 func (m *nameMatch) deriveName(z *Zone, o *zoneOrigin, name string, n *precedence.Node, now time.Time) {
 	empty := domain.Missing
 	if n.HasNodesBelow() {
@@ -203,8 +202,8 @@ func (z *Zone) holderAt(o *zoneOrigin, name string, now time.Time) *precedence.O
 	return z.tree.Holder(o.name, name, n, now)
 }
 
-// isShadowed reports whether another service has the name of the instance that
-// service labels stand before: it has everything below that name as well.
+// isShadowed reports whether another service has the name of the instance, with service labels
+// before which the match was found: that service has everything below the name as well.
 func (z *Zone) isShadowed(o *zoneOrigin, m *nameMatch, now time.Time) bool {
 	return m.Instance != nil && (m.Role == domain.Protocol || m.Role == domain.EmptyAlways) &&
 		z.matchName(o, domain.JoinLabels(m.Instance.Label, m.offer.FQDN()), now).offer != m.offer

@@ -7,8 +7,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/subtree"
 )
 
-// HasName reports whether a zone in which the service stood alone would have the name, which
-// is in lower case and without the final dot: its fqdn, or a name below that.
+// HasName reports whether a zone with this service alone would have the name, which is in lower
+// case and without the final dot. Such names are the fqdn and names below it.
 func HasName(s *federation.Service, name string) bool {
 	fqdn := strings.ToLower(strings.TrimSuffix(s.FQDN.String(), "."))
 	labels, below := strings.CutSuffix(name, "."+fqdn)

@@ -20,7 +20,8 @@ const hostmaster = "hostmaster"
 // hostmaster is the longest, it is still a name.
 const MaxOrigin = domain.MaxName - len(hostmaster+".")
 
-// zoneOrigin is the apex of one zone.
+// zoneOrigin is the apex of one zone, in one version. Only the Builder changes its own, between two
+// versions: the serial by moveSerial, and past by rememberVersion within the bounds of pastVersion.
 type zoneOrigin struct {
 	name        string
 	dns         string       // dns.<name>, an empty non-terminal
@@ -31,7 +32,7 @@ type zoneOrigin struct {
 	negativeTTL uint32
 	owners      []int // those that may publish here, by index
 
-	past      []*pastVersion // up to the one that the serial has, the oldest first; never written
+	past      []*pastVersion // up to the version of the serial, the oldest first; never written
 	followers []string       // fqdns of services with a host of this zone as an endpoint
 }
 
@@ -43,8 +44,8 @@ func newOrigin(name string, nameServer []netip.Addr, negativeTTL, serial uint32)
 	}
 }
 
-// newSOA returns the start of authority, with the name as the client spelled it. It
-// has one TTL everywhere (RFC 2308 section 5).
+// newSOA returns the start of authority, with the name as the client spelled it. Its TTL is the
+// same everywhere (RFC 2308 section 5).
 func (o *zoneOrigin) newSOA(name string) *dns.SOA {
 	return record.SOA(name, o.ns, o.mailbox, o.serial, o.negativeTTL)
 }
@@ -58,7 +59,7 @@ func (o *zoneOrigin) addressesOf(qtype uint16) []netip.Addr {
 // the right one.
 type zoneOrigins []zoneOrigin
 
-// originOf returns the longest origin that name is in, or nil.
+// originOf returns the longest origin that has the name, or nil.
 func (os zoneOrigins) originOf(name string) *zoneOrigin {
 	if i := os.indexOf(name); i >= 0 {
 		return &os[i]
@@ -66,7 +67,7 @@ func (os zoneOrigins) originOf(name string) *zoneOrigin {
 	return nil
 }
 
-// indexOf returns where originOf finds the origin of a name, or -1.
+// indexOf returns the index of the longest origin that has the name, or -1.
 func (os zoneOrigins) indexOf(name string) int {
 	for i := range os {
 		if domain.IsWithin(name, os[i].name) {
@@ -76,7 +77,7 @@ func (os zoneOrigins) indexOf(name string) int {
 	return -1
 }
 
-// ofQuery returns the longest origin that the name of a query is in, or nil.
+// ofQuery returns the longest origin that has the name of a query, or nil.
 func (os zoneOrigins) ofQuery(name string) *zoneOrigin {
 	// An escaped dot is not the end of a label. None of our names has one, so only
 	// the choice of the zone has to deal with them.
@@ -91,8 +92,7 @@ func (os zoneOrigins) ofQuery(name string) *zoneOrigin {
 	return nil
 }
 
-// refuseInstance returns why an instance of the service at the fqdn cannot have a name, or
-// "".
+// refuseInstance returns why an instance of the service at the fqdn cannot have a name, or "".
 func (os zoneOrigins) refuseInstance(fqdn, name string) Fault {
 	switch o := os.originOf(fqdn); {
 	case os.originOf(name) != o:
@@ -103,21 +103,23 @@ func (os zoneOrigins) refuseInstance(fqdn, name string) Fault {
 	return ""
 }
 
-// serialState is what the Builder keeps of an origin between two serials.
+// serialState is what the Builder keeps of one origin between two serials: whether the serial has
+// to move, and what the history needs. Changes of the tree set pending and Publish clears it. It
+// has no list of changes, because the difference of two trees is that.
 type serialState struct {
 	pending bool      // RRsets have changed since the serial moved
 	moved   time.Time // when the serial moved
 	due     time.Time // when it can move, if it could not yet
 
 	begun     bool   // a serial has been published
-	rival     uint32 // up to which others may have published versions, if one has been
-	cut       bool   // the next version cannot be compared with those before
+	rival     uint32 // up to which serial another builder may have published versions
+	cut       bool   // the next version cannot be compared with earlier ones
 	octets    int    // memory that the last version holds and the next one will not, as an estimate
 	followers followerCounts
 }
 
-// moveSerial gives the origin its next serial and reports whether it could. If not, due
-// is when it can.
+// moveSerial gives the origin its next serial, and reports whether it could. If not, it sets due to
+// when it can.
 func (c *serialState) moveSerial(o *zoneOrigin, now time.Time) bool {
 	serial := uint32(now.Unix()) //nolint:gosec // serial arithmetic wraps (RFC 1982)
 	if c.moved.IsZero() {

@@ -8,17 +8,18 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/precedence"
 )
 
-// What an incremental transfer (RFC 1995) needs to know of earlier versions. A serial stands
+// This file keeps earlier versions of a zone for incremental transfers (RFC 1995). A serial stands
 // for the version in which it moved, at that time. Changes within the same second
-// are published at once and transferred with the next serial. What has changed between two versions
-// is what their trees do not share.
+// are published at once and transferred with the next serial. Two versions differ in those parts of
+// their trees that they do not share, so that no journal of changes is kept. A secondary that is further
+// behind than the bounds below gets the whole zone.
 
-// The bounds of what is kept. A secondary that is further behind gets the whole zone.
+// The bounds of the versions that are kept.
 const (
 	maxVersions = 600
 	maxAge      = time.Hour
-	// maxOctets is how much memory the earlier versions may hold that the newest does
-	// not.
+	// maxOctets is how much memory the earlier versions may hold beyond the newest, which
+	// is an estimate.
 	maxOctets = 64 << 20
 	// perName is what an earlier version holds for each name that has changed since,
 	// beside its services: parts of the index.
@@ -33,7 +34,8 @@ type pastVersion struct {
 	octets int       // memory that the version before holds and this one does not, as an estimate
 }
 
-// appendVersion returns versions with one more. The oldest ones go until the bounds are kept. The new one always stays.
+// appendVersion returns the versions with v appended, without the oldest ones that are beyond the
+// bounds. V itself always stays.
 func appendVersion(past []*pastVersion, v *pastVersion) []*pastVersion {
 	first, octets := len(past), v.octets
 	for first > max(0, len(past)+1-maxVersions) && octets <= maxOctets && v.at.Sub(past[first-1].at) <= maxAge {
@@ -44,18 +46,19 @@ func appendVersion(past []*pastVersion, v *pastVersion) []*pastVersion {
 	return append(slices.Clone(past[first:]), v)
 }
 
-// maxFollowers is up to how many services of a zone may have endpoints that are hosts
-// of that zone. Each of them has to be looked at for every difference.
+// maxFollowers bounds the services of a zone that have hosts of that zone as endpoints. For every
+// difference of two versions each of them is looked at.
 const maxFollowers = 1000
 
-// followerCounts counts the services of a zone that have a host of the same zone as an
-// endpoint, by fqdn: their addresses change with that host.
+// followerCounts counts, by fqdn, the services of a zone that have a host of the same zone as an
+// endpoint, because their addresses change with that host. The tree of the Builder changes it with
+// each offer.
 type followerCounts struct {
 	counts   map[string]int
 	unlisted bool // counts has changed since the serial moved
 }
 
-// countOffer adds an offer of the i-th zone, which may be nil, n times.
+// countOffer adds n to the count of an offer of the i-th zone. The offer may be nil.
 func (f *followerCounts) countOffer(all zoneOrigins, i int, o *precedence.Offer, n int) {
 	if o == nil {
 		return
@@ -77,7 +80,8 @@ func (f *followerCounts) countOffer(all zoneOrigins, i int, o *precedence.Offer,
 	f.unlisted = true
 }
 
-// updateList brings a list of the fqdns up to date. It reports false if they are too many.
+// updateList brings a list of the fqdns up to date. It reports false if they are more than
+// maxFollowers.
 func (f *followerCounts) updateList(fqdns *[]string) bool {
 	if len(f.counts) > maxFollowers {
 		return false
@@ -88,9 +92,9 @@ func (f *followerCounts) updateList(fqdns *[]string) bool {
 	return true
 }
 
-// NoteRival takes note of a version of another builder that publishes zones of the
-// same names, as before and after a reload: while there is one, a secondary may
-// have any of its serials, so they are no part of the history.
+// NoteRival records a version of another builder that publishes zones of the same names, as around
+// a reload. While there is one, a secondary may have any of its serials, so such serials are no
+// part of the history.
 func (b *Builder) NoteRival(other *Zone) {
 	for i := range b.origins {
 		if o := other.findOrigin(b.origins[i].name); o != nil {
@@ -99,8 +103,8 @@ func (b *Builder) NoteRival(other *Zone) {
 	}
 }
 
-// rememberVersion adds a new version to the history of every origin whose serial it has
-// moved. The version has no origins yet.
+// rememberVersion adds a new version to the history of every origin whose serial moved in it. The
+// version has no origins yet.
 func (b *Builder) rememberVersion(z *Zone, moved []int, now time.Time) {
 	var kept *Zone
 	for _, i := range moved {
@@ -134,9 +138,8 @@ func (z *Zone) withoutHistory(all zoneOrigins) *Zone {
 	return &kept
 }
 
-// isSteady reports whether the records of the origin do not depend on the time, for
-// now: its names are known, and no TTL is short because the end of a service is
-// near.
+// isSteady reports whether the records of the origin do not depend on the time for now: its names
+// are known, and no TTL is short because a service is about to end.
 func (z *Zone) isSteady(o *zoneOrigin, now time.Time) bool {
 	return z.originExtent(o, now) == complete && !slices.ContainsFunc(o.owners, func(i int) bool {
 		end := z.owners[i].staleEnd()
@@ -144,7 +147,7 @@ func (z *Zone) isSteady(o *zoneOrigin, now time.Time) bool {
 	})
 }
 
-// pastVersions returns the versions of an origin that are kept, the oldest first.
+// pastVersions returns the kept versions of an origin, the oldest first.
 func (z *Zone) pastVersions(origin string) []*pastVersion {
 	if o := z.findOrigin(origin); o != nil {
 		return o.past
@@ -152,10 +155,9 @@ func (z *Zone) pastVersions(origin string) []*pastVersion {
 	return nil
 }
 
-// PromisedVersion returns the version that the serial of an origin stands for, and the
-// time for which it is transferred. It is this version now when what the serial
-// stands for may still change: while names of the zone are not known, or services
-// are about to expire.
+// PromisedVersion returns the version that the serial of an origin stands for, and the time for
+// which it is transferred. While names of the zone are not known, or services are about to expire,
+// it returns this version and now, because the serial does not stand for one version then.
 func (z *Zone) PromisedVersion(origin string, now time.Time) (*Zone, time.Time) {
 	if past := z.pastVersions(origin); len(past) > 0 {
 		last := past[len(past)-1]
@@ -164,9 +166,9 @@ func (z *Zone) PromisedVersion(origin string, now time.Time) (*Zone, time.Time) 
 	return z, now
 }
 
-// ChangesSince returns the version that an earlier serial of an origin stood for, the time
-// for which it was transferred, and every name of either version whose records may
-// differ from those of PromisedVersion, once. It returns nil when the version is not kept.
+// ChangesSince returns the version that an earlier serial of an origin stood for, the time for
+// which it was transferred, and every name whose records may differ from those of PromisedVersion,
+// once. It returns nil when that version is not kept.
 func (z *Zone) ChangesSince(origin string, serial uint32) (before *Zone, at time.Time, names []string) {
 	past := z.pastVersions(origin)
 	i := slices.IndexFunc(past, func(v *pastVersion) bool { return v.serial == serial })

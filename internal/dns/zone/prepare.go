@@ -6,18 +6,19 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// PreparedOffer is what a server block makes of a service: the verdict, and the service compiled.
+// PreparedOffer is what a server block makes of a service: whether the service is admitted, and its
+// records.
 type PreparedOffer struct {
 	owner   int
 	service packed.Service
-	offer   *precedence.Offer // nil where it is not published
-	shared  bool              // with other owners that offer a service of that name
-	refused Fault             // why it is not admitted, though it is imported; "" otherwise
+	offer   *precedence.Offer // nil where the service is not published
+	shared  bool              // the owner shares the name with others
+	refused Fault             // why an imported service is not admitted, or ""
 }
 
-// Prepare judges a service, packed as p and unpacked as s, and compiles it for Put.
-// Of s it keeps nothing but strings, which are in the memory of p. It may be called on any
-// goroutine, also while the Builder is used: the writer has little left to do then.
+// Prepare returns an offer for Put of a service, packed as p and unpacked as s. The offer keeps
+// only strings of s, which are in the memory of p. Prepare may be called on any goroutine, even
+// while the Builder is used, so that the writer has little left to do.
 func (b *Builder) Prepare(owner int, p packed.Service, s *federation.Service) PreparedOffer {
 	made := PreparedOffer{owner: owner, service: p}
 	fqdn, imported, invalid := b.config.JudgeFQDN(owner, s.FQDN)

@@ -6,16 +6,17 @@ import (
 )
 
 // reachFinder finds the names whose records may change with a service, in one version of a zone.
+// ChangesSince makes one for each version and drops it; its work and its sets are bounded by the
+// services that it reaches.
 //
-// What a name has depends on the services at it and above it, because a query goes
-// from the name up (package zone). So a service that changes can only change names at
-// and below its fqdn. Of these the records come from that service, from one above it
-// that has names there as well, or from one at a name that it claims, which may not be
-// published because of it and may claim further names itself. All of that before the
-// change and after it: what is gained and what is lost.
+// The records of a name depend on the services at it and above it, because a query goes from the
+// name up (package zone). So a service that changes can only change names at and below its fqdn.
+// The records of these names come from that service, from a service above it that has names there
+// as well, or from a service at a name that it claims, which may be unpublished because of it and
+// may claim further names itself. All of that holds before the change and after it, for what is
+// gained and what is lost.
 //
-// Hosts are another way for a service to change the records of a name. They are left
-// to the caller.
+// Hosts are another way for a service to change the records of a name. They are left to the caller.
 type reachFinder struct {
 	*pastVersion
 
@@ -25,7 +26,7 @@ type reachFinder struct {
 	derived  map[string]struct{} // fqdns that addDerived was called with
 }
 
-// findNames adds the names that the services at some fqdns reach. They belong to the zone.
+// findNames adds the names that the services at some fqdns reach.
 func (r *reachFinder) findNames(fqdns []string) {
 	r.services, r.derived = make(map[string]struct{}), make(map[string]struct{})
 	for _, fqdn := range fqdns {
@@ -71,14 +72,14 @@ func (r *reachFinder) addDerived(p *precedence.Offer) {
 	}
 }
 
-// addName adds a name, if it is one and in the zone.
+// addName adds a name, if it is short enough and in the zone.
 func (r *reachFinder) addName(name string) {
 	if len(name) <= domain.MaxName && r.hasName(name) {
 		r.names[name] = struct{}{}
 	}
 }
 
-// hasName reports whether a name is in this zone and no zone within it.
+// hasName reports whether a name is in this zone and in no zone within it.
 func (r *reachFinder) hasName(name string) bool { return r.zone.origins.originOf(name) == r.origin }
 
 // firstOffer returns the service that comes first at an fqdn, published or not.
@@ -86,7 +87,7 @@ func (r *reachFinder) firstOffer(fqdn string) *precedence.Offer {
 	return r.zone.tree.FirstOffer(r.zone.tree.Node(fqdn), r.at)
 }
 
-// addNew adds a name to a set, and reports whether it was not there.
+// addNew adds a name to a set, and reports whether the name is new.
 func addNew(set map[string]struct{}, name string) bool {
 	if _, ok := set[name]; ok {
 		return false

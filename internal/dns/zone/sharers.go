@@ -7,7 +7,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 
-// HasNames returns a function that reports whether a zone can have names that a pattern matches.
+// HasNames returns a function that reports whether a zone can have names that match a pattern.
 func HasNames(p pattern.Name) func(zone federation.FQDN) bool {
 	name, _ := p.Zone()
 	of, err := federation.ParseFQDN(name)
@@ -16,7 +16,8 @@ func HasNames(p pattern.Name) func(zone federation.FQDN) bool {
 	}
 }
 
-// SharesWith returns the first pattern of names that two owners share, in a zone of both.
+// SharesWith returns the first pattern of names that two owners share in a zone of both, and
+// whether there is one.
 func (o *Owner) SharesWith(other *Owner) (what pattern.Name, both bool) {
 	for _, p := range o.Sharing.Names {
 		if what, both = o.sharedPattern(p, other); both {
@@ -26,7 +27,8 @@ func (o *Owner) SharesWith(other *Owner) (what pattern.Name, both bool) {
 	return pattern.Name{}, false
 }
 
-// sharedPattern returns what names of a pattern of the owner another one shares, in a zone of both.
+// sharedPattern returns the pattern of those names of p that both owners share in a zone of both,
+// and whether there is one.
 func (o *Owner) sharedPattern(p pattern.Name, other *Owner) (what pattern.Name, both bool) {
 	for _, q := range other.Sharing.Names {
 		if what = p; p.Covers(q) {
@@ -40,7 +42,7 @@ func (o *Owner) sharedPattern(p pattern.Name, other *Owner) (what pattern.Name, 
 	return pattern.Name{}, false
 }
 
-// UnsharedPatterns returns the patterns of names that the owner at an index shares and no other does.
+// UnsharedPatterns returns the patterns of names that only the owner at an index shares.
 func (c *Config) UnsharedPatterns(i int) (names []pattern.Name) {
 	for _, p := range c.Owners[i].Sharing.Names {
 		shared := false
@@ -57,8 +59,8 @@ func (c *Config) UnsharedPatterns(i int) (names []pattern.Name) {
 	return names
 }
 
-// SharingOwners returns the owners that share a name and may publish it, by index: those of the longest
-// zone that has the name.
+// SharingOwners returns the owners, by index, that share a name and may publish it: owners of the
+// longest zone that has the name.
 func (c *Config) SharingOwners(fqdn string) (owners []int) {
 	name, err := federation.ParseOrigin(fqdn) // a service may have the name of a zone
 	if err != nil {

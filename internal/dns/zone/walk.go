@@ -12,8 +12,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/subtree"
 )
 
-// OriginSynced reports whether a name is an origin, and whether that can be
-// transferred: its names are known. The name is lower case and absolute.
+// OriginSynced reports whether a name, lower case and absolute, is an origin, and whether its names
+// are known, so that it can be transferred.
 func (z *Zone) OriginSynced(name string, now time.Time) (apex, synced bool) {
 	o := z.findOrigin(name)
 	if o == nil {
@@ -22,8 +22,8 @@ func (z *Zone) OriginSynced(name string, now time.Time) (apex, synced bool) {
 	return true, z.originExtent(o, now) == complete
 }
 
-// SOA returns the start of authority of an origin, or nil when it is not one of
-// the zones. The record is the caller's.
+// SOA returns the start of authority of an origin, or nil when the name is not an origin. The
+// record is the caller's.
 func (z *Zone) SOA(name string) *dns.SOA {
 	o := z.findOrigin(name)
 	if o == nil {
@@ -32,8 +32,8 @@ func (z *Zone) SOA(name string) *dns.SOA {
 	return o.newSOA(name)
 }
 
-// NS returns the name server record of an origin, or nil when it is not one of
-// the zones. The record is the caller's.
+// NS returns the name server record of an origin, or nil when the name is not an origin. The record
+// is the caller's.
 func (z *Zone) NS(name string) *dns.NS {
 	o := z.findOrigin(name)
 	if o == nil {
@@ -53,11 +53,11 @@ func (z *Zone) findOrigin(name string) *zoneOrigin {
 // types are the types of the records that services have.
 var types = []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT}
 
-// Names yields every name of an origin that may have records, or that delegates another one, each
-// once and in no order. It yields nothing for a name that is not an origin.
+// Names returns every name of an origin that may have records or delegates another origin, each
+// once and in no order. It returns none for a name that is not an origin.
 //
-// Origins within this one are zones of their own: it delegates them, with glue, so that a
-// server that has this zone only refers to them and does not deny their names.
+// Origins within this one are zones of their own, which it delegates with glue. So a server that
+// has only this zone refers to them, and does not deny their names.
 func (z *Zone) Names(origin string, now time.Time) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		o := z.findOrigin(origin)
@@ -81,8 +81,8 @@ func (z *Zone) Names(origin string, now time.Time) iter.Seq[string] {
 	}
 }
 
-// yieldBelow yields the names that a service has below its fqdn: what is above others, those that they do not have. It
-// reports whether there is more to yield.
+// yieldBelow passes to yield the names that a service has below its fqdn. With above, other
+// services are below this one, and their names are left out. It reports whether yield wants more.
 func (z *Zone) yieldBelow(o *zoneOrigin, p *precedence.Offer, above bool, now time.Time, yield func(string) bool) bool {
 	for labels := range p.Subtree.RecordLabels() {
 		name := domain.JoinLabels(labels, p.FQDN())
@@ -96,13 +96,13 @@ func (z *Zone) yieldBelow(o *zoneOrigin, p *precedence.Offer, above bool, now ti
 	return true
 }
 
-// Records yields the RRsets of a name of the origin, type by type, but the SOA and the NS of
-// the origin itself; of an origin below what delegates that, which is its name server or the
-// addresses of that.
+// Records returns the RRsets of a name of the origin, type by type, without the SOA and the NS of
+// the origin itself. For a name of an origin below, it returns what delegates that: the name server
+// or its addresses.
 //
-// Addresses of hosts elsewhere are left out, those in our other zones too: when they change,
-// the serial of this one does not. For the same reason such hosts are targets of SRV records
-// here, whatever they lead to. The results are valid until the next one.
+// Addresses of hosts elsewhere are left out, also those in our other zones, because the serial of
+// this zone does not change with them. For the same reason such hosts are targets of SRV records
+// here, whatever they lead to. A result is valid until the next one.
 func (z *Zone) Records(origin, name string, now time.Time) iter.Seq[*Result] {
 	return func(yield func(*Result) bool) {
 		o := z.origins.ofQuery(name)
@@ -121,7 +121,7 @@ func (z *Zone) Records(origin, name string, now time.Time) iter.Seq[*Result] {
 	}
 }
 
-// delegatedOrigins yields the origins right below one.
+// delegatedOrigins returns the origins directly below one.
 func (z *Zone) delegatedOrigins(o *zoneOrigin) iter.Seq[*zoneOrigin] {
 	return func(yield func(*zoneOrigin) bool) {
 		for i := range z.origins {

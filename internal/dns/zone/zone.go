@@ -14,8 +14,9 @@ import (
 // recommends 30).
 const maxStaleTTL = 30
 
-// Zone is one version of everything that a server block answers. It is immutable,
-// and many goroutines may use it at once.
+// Zone is one version of everything that a server block answers. It is immutable, except that the
+// first query for a shared name joins its services. Many goroutines may use it at once. It shares
+// most of its memory with the versions before and after it.
 type Zone struct {
 	tree    precedence.Tree
 	shared  trie.Map[sharedName] // by name, what owners share
@@ -48,21 +49,21 @@ type Status struct {
 	// Known reports whether a catalog of this owner was ever complete, or was
 	// restored from its file.
 	Known bool
-	// Lost is when an owner was lost that is stale or expired, so that names which it
-	// publishes now may be missing. It is zero while the owner is there.
+	// Lost is since when an owner is lost whose services are stale or expired, so that names which
+	// it publishes now may be missing. It is zero while the owner is connected.
 	Lost time.Time
 	// Grace is when queries stop waiting for an owner that is not Known: until then
 	// the names that it may publish are Unsynced.
 	Grace time.Time
 }
 
-// DependsOnTime reports whether Lookup depends on the time it is given.
+// DependsOnTime reports whether Lookup depends on the time that it is given.
 func (z *Zone) DependsOnTime() bool { return z.timed }
 
 // HasName reports whether a name, lower case and absolute, is in one of the zones.
 func (z *Zone) HasName(name string) bool { return z.origins.ofQuery(name) != nil }
 
-// knownExtent is how far the names of an origin are known.
+// knownExtent says how far the names of an origin are known.
 type knownExtent uint8
 
 const (
@@ -84,9 +85,10 @@ func (z *Zone) originExtent(o *zoneOrigin, now time.Time) knownExtent {
 	return known
 }
 
-// matchTTL returns the TTL of an answer from the service of a match, in seconds, at least 1, and a lost owner that
-// it hangs on: nil if it is live. Of a shared name, that is the least TTL of the members that have a part in
-// the answer, and it is live if one of them is.
+// matchTTL returns the TTL of an answer from the service of a match, in seconds, at least 1, and a
+// lost owner that the answer depends on, or nil if the answer is live. For a shared name, the TTL
+// is the least of the members whose data is in the answer, and the answer is live if one of them
+// is.
 func (z *Zone) matchTTL(m *nameMatch, members subtree.MemberSet, now time.Time) (ttl uint32, stale *ownerView) {
 	v := &z.owners[m.offer.Owner]
 	s := m.offer.Subtree.SharedName()
@@ -118,7 +120,7 @@ func (z *Zone) staleMember(s *subtree.SharedName, m int) *ownerView {
 	return &z.owners[s.Members[m].Owner]
 }
 
-// staleSayer returns an owner of an endpoint that all owners say who are lost, or nil.
+// staleSayer returns an owner of an endpoint if all owners of that endpoint are lost, or nil.
 func (z *Zone) staleSayer(s *subtree.SharedName, i uint16) *ownerView {
 	for m := range s.MembersSaying(i).Each {
 		if s.EndpointRank(i).IsStale() {
@@ -128,7 +130,7 @@ func (z *Zone) staleSayer(s *subtree.SharedName, i uint16) *ownerView {
 	return nil
 }
 
-// answerTTL returns the TTL of the owner's live or stale answers.
+// answerTTL returns the TTL of the owner's live or stale answers at now.
 func (v *ownerView) answerTTL(stale bool, now time.Time) uint32 {
 	if !stale {
 		return v.ttl
@@ -149,7 +151,7 @@ func (v *ownerView) staleTTL() uint32 { return min(v.fullTTL, maxStaleTTL) }
 // changesTTL reports whether an answer that becomes stale gets another TTL.
 func (v *ownerView) changesTTL() bool { return v.ttl != v.staleTTL() }
 
-// staleEnd returns when the first of the owner's stale services are gone; zero is never.
+// staleEnd returns when the first of the owner's stale services expire; zero is never.
 func (v *ownerView) staleEnd() time.Time {
 	if !v.Soonest.IsZero() {
 		return v.Soonest
@@ -157,9 +159,8 @@ func (v *ownerView) staleEnd() time.Time {
 	return v.Expires
 }
 
-// liveTTL returns the TTL of an owner's live answers, in seconds. A service that
-// is lost now expires after the retention, and no resolver may keep an answer
-// longer than that.
+// liveTTL returns the TTL of an owner's live answers, in seconds. A service that is lost now
+// expires after the retention, and no resolver may keep an answer for longer than that.
 func liveTTL(ttl uint32, retention time.Duration) uint32 {
 	if seconds := int64(retention / time.Second); retention > 0 && seconds < int64(ttl) {
 		return uint32(max(seconds, 1)) //nolint:gosec // less than ttl
