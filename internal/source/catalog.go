@@ -16,7 +16,7 @@ import (
 
 // Config is what a Catalog needs.
 type Config struct {
-	// Registry is what the catalog is published in. Nobody else changes it, and the
+	// Registry is where the catalog is published. Nobody else changes it, and the
 	// catalog is the one that listens to its refusals.
 	Registry *registry.Registry
 
@@ -28,10 +28,10 @@ type Config struct {
 	Sources []Entry // in the order of their precedence
 }
 
-// NoLifetime is the Lifetime of a source without which the catalog is unavailable at once.
+// NoLifetime is the Lifetime of a source whose loss makes the catalog unavailable at once.
 const NoLifetime time.Duration = -1
 
-// Entry is a source with its place in a catalog.
+// Entry is a source, and how its catalog treats it.
 type Entry struct {
 	// Name is what operators and consumers read, such as "file shops.yaml". It is
 	// unique in a list, short, and no secret.
@@ -39,39 +39,43 @@ type Entry struct {
 
 	Source Source
 
-	// Lifetime is for how long what the source has published stays while its origin is away,
-	// from when it was lost; 0 stands for ever. After that it is withdrawn while the origin of another source can be
-	// asked, and else the catalog is unavailable. With [NoLifetime] it is at once.
+	// Lifetime is for how long the services of the source stay published while its origin is away,
+	// counted from the loss; 0 stands for ever. After that the services are withdrawn if the origin
+	// of another source can be asked, and otherwise the catalog is unavailable. With [NoLifetime]
+	// it is unavailable at once.
 	Lifetime time.Duration
 
-	// MaxWithdraw is how much of what the source has may go within a minute, in percent; 0
-	// stands for all. When more goes, and ten services at least, they stay published. They go
-	// on [Catalog.ConfirmWithdrawal], or when the source has not had them for WithdrawAfter, where it is
-	// not 0.
+	// MaxWithdraw is how much of what the source has may go within a minute, in percent; 0 stands
+	// for all. When more goes, and at least ten services, these services stay published. They are
+	// withdrawn by [Catalog.ConfirmWithdrawal], or when the source has not had them for
+	// WithdrawAfter, where that is not 0.
 	MaxWithdraw   int
 	WithdrawAfter time.Duration
 }
 
-// Catalog joins the parts of several sources in one registry. It is safe for
-// concurrent use.
+// Catalog joins the parts of several sources in one registry. It keeps, for each part, the services that
+// its source has published and what hides them. Only sources change a part, each its own, and Run does
+// what time brings; all of that is under one mutex. A catalog bounds nothing: each source bounds what
+// it takes from its origin. A catalog never decides from silence that a service is gone, because an
+// origin that cannot be asked looks the same as an empty one. It is safe for concurrent use.
 //
 // A change takes time in proportion to what changes, and to the services of other
-// sources that have the same name or fqdn; Part.Replace to all services of the part, and the
-// first one to those that wait for it as well.
+// sources that have the same name or fqdn. Part.Replace takes time in proportion to all services of the
+// part, and the first Replace also to the services that wait for it.
 type Catalog struct {
 	registry  *registry.Registry // read-only after NewCatalog
 	logger    *slog.Logger       // read-only after NewCatalog
 	name      string             // read-only after NewCatalog
 	parts     []*catalogPart     // in the order of their precedence; read-only after NewCatalog
-	published chan struct{}      // closed when consumers can have it for the first time
+	published chan struct{}      // closed when consumers can have the catalog for the first time
 	wake      chan struct{}      // holds one value when Run has something to do
 
 	mu     sync.Mutex                      // guards the fields below, and those of every part
 	claims claim.ByName[string, *partItem] // to fqdns, where there are several sources
 	begun  bool                            // whether published is closed
 	reason string                          // why the catalog is unavailable; empty when it is not
-	lost   time.Time                       // since when the origin is lost, if that is why; else zero
-	lines  []func()                        // log what is to be logged without the lock
+	lost   time.Time                       // since when the origin is lost, if that is the reason; else zero
+	lines  []func()                        // write log lines; called without the lock
 }
 
 // NewCatalog returns a catalog whose sources do not run yet. Its registry is unavailable
@@ -96,11 +100,11 @@ func NewCatalog(c Config) *Catalog {
 	return catalog
 }
 
-// Published is closed when consumers can have the catalog for the first time, or the part of
-// it that is known.
+// Published returns a channel that is closed when consumers can have the catalog for the first
+// time, or the part of it that is known.
 func (c *Catalog) Published() <-chan struct{} { return c.published }
 
-// wakeRun makes Run look at what there is to do.
+// wakeRun makes Run look for work.
 func (c *Catalog) wakeRun() {
 	select {
 	case c.wake <- struct{}{}:
@@ -108,7 +112,7 @@ func (c *Catalog) wakeRun() {
 	}
 }
 
-// unlockAndLog ends what the lock was taken for, and logs what there is to say of it.
+// unlockAndLog releases the lock, and writes the log lines that were collected under it.
 func (c *Catalog) unlockAndLog() {
 	lines := c.lines
 	c.lines = nil
@@ -118,8 +122,8 @@ func (c *Catalog) unlockAndLog() {
 	}
 }
 
-// updateAvailability finds out which sources lapse and whether the catalog is available, and tells the
-// registry.
+// updateAvailability decides which sources lapse and whether the catalog is available, and tells
+// the registry.
 func (c *Catalog) updateAvailability() {
 	now := time.Now()
 	for _, lapses := range []bool{false, true} {
@@ -158,7 +162,7 @@ func (c *Catalog) isComplete() bool {
 }
 
 // unavailableReason returns why consumers cannot have the catalog, and since when the first of the
-// origins is lost because of which they cannot. It is empty when they can.
+// lost origins is lost, if that is why. The reason is empty when they can have it.
 func (c *Catalog) unavailableReason(now time.Time) (reason string, lost time.Time) {
 	var waiting, overdue []string
 	complete, served := false, false
@@ -179,17 +183,17 @@ func (c *Catalog) unavailableReason(now time.Time) (reason string, lost time.Tim
 	return strings.Join(overdue, ", "), lost
 }
 
-// shouldLapse reports whether nothing of a source is to be published because its lifetime is over. Others
-// are published without it, but only once one of them can be asked: where all are away, it is
-// the owner that is cut off, and what its consumers keep is better than nothing.
+// shouldLapse reports whether nothing of a source is to be published because its lifetime is over.
+// The other sources are published without it, but only if one of them can be asked. Where all
+// origins are away, the owner itself is cut off, and consumers had better keep what they have.
 func (c *Catalog) shouldLapse(p *catalogPart, now time.Time) bool {
 	return c.hasSeveralParts() && p.isOverdue(now) && p.Lifetime > 0 && (p.lapsed || slices.ContainsFunc(c.parts, func(other *catalogPart) bool {
 		return other.away == nil || other.Lifetime == 0
 	}))
 }
 
-// Run runs the sources until ctx ends. It returns nil when all of them have ended. What
-// is published stays. It may be called once.
+// Run runs the sources until ctx ends, and returns nil when all of them have ended. The published
+// services stay. Run may be called once.
 func (c *Catalog) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -216,19 +220,20 @@ func (c *Catalog) Run(ctx context.Context) error {
 	}
 }
 
-// pendingWork is what Run does without the lock.
+// pendingWork is the work that Run does without the lock.
 type pendingWork struct {
-	notices []hiddenNotice // what there is to tell of services that are hidden
+	notices []hiddenNotice // of services that are hidden or published again
 	next    time.Time      // when the lifetime of a source ends, or services whose withdrawal is paused go; zero for never
 }
 
-// hiddenNotice is what becomes of a service.
+// hiddenNotice says what hides a service, or that nothing does.
 type hiddenNotice struct {
 	source      Source
 	logger      *slog.Logger
 	service, by string
 }
 
+// notifySource logs the notice, and passes it to the source.
 func (w hiddenNotice) notifySource() {
 	if w.by != "" {
 		w.logger.Warn("service is hidden: another source stands first", "service", safetext.Printable(w.service), "by", w.by)
@@ -238,7 +243,7 @@ func (w hiddenNotice) notifySource() {
 	}
 }
 
-// earlierOf returns the earlier of two times, of which zero is never.
+// earlierOf returns the earlier of two times, where zero stands for never.
 func earlierOf(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -246,7 +251,7 @@ func earlierOf(a, b time.Time) time.Time {
 	return a
 }
 
-// collectWork finds out what there is to do.
+// collectWork does what is due, and returns the work that is left for Run.
 func (c *Catalog) collectWork() pendingWork {
 	c.mu.Lock()
 	defer c.unlockAndLog()

@@ -8,12 +8,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// hasSeveralParts reports whether several sources may want a name. Where one is alone, there are no
-// claims, as nothing of it is hidden.
+// hasSeveralParts reports whether several sources may want a name. A single source has no claims,
+// because nothing hides its services.
 func (c *Catalog) hasSeveralParts() bool { return len(c.parts) > 1 }
 
-// applyChanges changes the part, and publishes what follows from it: with its first state, for the
-// services that have waited for that as well. A name in both counts as changed.
+// applyChanges changes the services of the part, and publishes the consequences. With first, this
+// is the first state of the part, so that services of other parts that have waited for it are
+// decided as well. A name in both lists counts as changed.
 func (p *catalogPart) applyChanges(changed []*wire.EncodedService, gone []string, first bool) {
 	t := p.catalog.beginUpdate()
 	if first {
@@ -28,7 +29,8 @@ func (p *catalogPart) applyChanges(changed []*wire.EncodedService, gone []string
 	t.publishDecided()
 }
 
-// setLapsed withdraws what the part publishes, as its lifetime is over, or publishes it again.
+// setLapsed withdraws the services of the part because its lifetime is over, or publishes them
+// again.
 func (c *Catalog) setLapsed(p *catalogPart, lapsed bool) {
 	t := c.beginUpdate()
 	for name := range p.items {
@@ -43,19 +45,21 @@ func (c *Catalog) setLapsed(p *catalogPart, lapsed bool) {
 	}
 }
 
-// partUpdate is a change of one part, with all that follows from it in the parts after it.
+// partUpdate is one change of a part, with its consequences for the parts after it. It is made and
+// used under the mutex of the catalog, and holds the names and fqdns that are in doubt until
+// publishDecided decides them.
 type partUpdate struct {
 	*Catalog
 
-	names map[string]struct{} // of services of which another one may be published, or none
-	fqdns map[string]struct{} // those whose claims are to be decided
+	names map[string]struct{} // names under which another service may be published now, or none
+	fqdns map[string]struct{} // fqdns whose claims are to be decided
 }
 
 func (c *Catalog) beginUpdate() partUpdate {
 	return partUpdate{c, make(map[string]struct{}), make(map[string]struct{})}
 }
 
-// recheckName has all that want the name of a service, or the fqdn of one of these, decided again.
+// recheckName puts the name of a service in doubt, and the fqdns of all services of that name.
 func (t partUpdate) recheckName(name string) {
 	t.names[name] = struct{}{}
 	if !t.hasSeveralParts() {
@@ -68,7 +72,7 @@ func (t partUpdate) recheckName(name string) {
 	}
 }
 
-// recheckWaiting has all decided again that waits for a part.
+// recheckWaiting puts all services in doubt that wait for a part.
 func (t partUpdate) recheckWaiting(of *catalogPart) {
 	for _, p := range t.parts[of.level+1:] {
 		for name, it := range p.items {
@@ -111,9 +115,10 @@ func (t partUpdate) putService(p *catalogPart, s *wire.EncodedService) {
 	}
 }
 
-// publishDecided decides all that is in doubt, from the first part to the last, and has the registry
-// publish what stands then under each name. The registry finds what is different, and tells what is
-// new first, then what changes, and then what is gone: an fqdn that moves has an answer all the time.
+// publishDecided decides everything that is in doubt, from the first part to the last, and makes
+// the registry publish the result for each name. The registry compares, and tells consumers first
+// what is new, then what changes, and then what is gone, so that an fqdn that moves has an answer
+// all the time.
 func (t partUpdate) publishDecided() {
 	for level := range t.parts {
 		for fqdn := range t.fqdns { // decideClaims may add some of parts after the level
@@ -132,10 +137,10 @@ func (t partUpdate) publishDecided() {
 	t.registry.UpdateEncoded(changed, gone)
 }
 
-// decideClaims finds out what hides the items of a level that have the fqdn. The levels before
-// are decided.
+// decideClaims decides what hides the items of a level that have the fqdn. The levels before are
+// decided.
 func (t partUpdate) decideClaims(level int, fqdn string) {
-	var first *partItem // that stands
+	var first *partItem // that is not hidden
 	for _, it := range t.claims[fqdn] {
 		if it.part.level == level {
 			if by, awaits := t.describeHider(it, first), t.awaitedPart(it); by != it.hiddenBy || awaits != it.awaits {
@@ -150,7 +155,7 @@ func (t partUpdate) decideClaims(level int, fqdn string) {
 	}
 }
 
-// awaitedPart returns the first part that is not complete yet and may come to hide the item, or nil.
+// awaitedPart returns the first incomplete part whose source may come to hide the item, or nil.
 func (t partUpdate) awaitedPart(it *partItem) *catalogPart {
 	for _, p := range t.parts[:it.part.level] {
 		if !p.complete && p.mayClaim(it.service) {
@@ -160,8 +165,9 @@ func (t partUpdate) awaitedPart(it *partItem) *catalogPart {
 	return nil
 }
 
-// describeHider returns what hides an item, or nothing, where the first item stands that has
-// its fqdn: the first service of the parts before that has its fqdn or, rather, its name.
+// describeHider returns what hides an item, or "". First is the first item with its fqdn that is
+// not hidden. The item is hidden by the first service of an earlier part that has its name or,
+// without such a service, by first.
 func (t partUpdate) describeHider(it, first *partItem) string {
 	end := it.part.level
 	if first != nil && first.part.level < end {

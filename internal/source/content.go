@@ -5,12 +5,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// partItem is a service of a part.
+// partItem is a service of a part, with what decides whether it is published.
 type partItem struct {
 	part     *catalogPart
 	service  *wire.EncodedService
-	hiddenBy string       // what hides it, as an OutcomeListener is told
-	awaits   *catalogPart // what may come to hide it; nil when there is no such part
+	hiddenBy string       // what hides the service, as an OutcomeListener is told
+	awaits   *catalogPart // the part that may come to hide the service; nil when there is none
 }
 
 func (i *partItem) serviceName() string { return i.service.Name() }
@@ -18,8 +18,8 @@ func (i *partItem) serviceName() string { return i.service.Name() }
 // isPublished reports whether the item, which may be nil, is published.
 func (i *partItem) isPublished() bool { return i.hidesOthers() && i.awaits == nil }
 
-// hidesOthers reports whether the item, which may be nil, hides those behind it. One that waits does:
-// they would have to go when it is published.
+// hidesOthers reports whether the item, which may be nil, hides items behind it. An item that waits
+// does, because the others would have to go when it is published.
 func (i *partItem) hidesOthers() bool { return i != nil && i.hiddenBy == "" && !i.part.lapsed }
 
 // Rank is the place of the item among those with its fqdn.
@@ -27,7 +27,7 @@ func (i *partItem) Rank() claim.Rank {
 	return claim.Rank{Source: i.part.level, Service: i.serviceName()}
 }
 
-// setHiddenBy notes what hides the item, or with an empty by that nothing does.
+// setHiddenBy records what hides the item, or with an empty by that nothing does.
 func (i *partItem) setHiddenBy(by string) {
 	if i.hiddenBy == by {
 		return

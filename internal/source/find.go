@@ -6,12 +6,12 @@ import "github.com/hamlet-federation/coredns-federation/internal/wire"
 type FoundService struct {
 	Service *wire.EncodedService
 	Source  string
-	Hidden  string // why it is not published: a clause; empty when it is
-	Paused  bool   // whether its origin does not have it any more, and it stays (Entry.MaxWithdraw)
+	Hidden  string // why the service is not published, as a clause; empty when it is published
+	Paused  bool   // whether the service stays although its origin has it no more (Entry.MaxWithdraw)
 }
 
-// Find returns the services of all sources that match, in no order. Matches is called for each
-// service while nothing changes, and does not call the catalog.
+// Find returns the services of all sources for which matches returns true, in no order. Nothing
+// changes while matches is called, and it must not call the catalog.
 func (c *Catalog) Find(matches func(*wire.EncodedService) bool) (found []FoundService) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

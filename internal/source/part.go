@@ -14,30 +14,33 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// catalogPart implements Part for one source of a catalog.
+// catalogPart is the Part of one source: the services of the source, by name, and the state of its
+// origin. The source changes it, and the catalog hides and lapses its items, all under the mutex of
+// the catalog. The source bounds the number of items; recentlyGone has at most what goes within
+// withdrawWindow, or a bit more.
 type catalogPart struct {
 	// read-only after it was made
 	Entry
 	catalog *Catalog
-	level   int // the place in the list
+	level   int // the place of the source in the list
 
 	// guarded by the mutex of catalog
 	complete  bool
 	away      error // why the origin cannot be asked; nil when it can
 	awaySince time.Time
-	lapsed    bool // whether nothing of it is published because its lifetime is over
+	lapsed    bool // whether nothing of the part is published because its lifetime is over
 	refused   map[string]int
-	path      wire.OwnerPath // through which the services have come
+	path      wire.OwnerPath // the owners through which the services have come
 
-	items      map[string]*partItem // what it holds, by name
-	hidden     int                  // items that are
-	hiddenNews map[string]struct{}  // names of services that are hidden otherwise than was told
+	items      map[string]*partItem // services by name
+	hidden     int                  // how many items are hidden
+	hiddenNews map[string]struct{}  // names of services for which a hiddenNotice is due
 
 	// paused has the names of services that stay although the origin does not have them, and
 	// since when. All of them are items.
 	paused       map[string]time.Time
-	recentlyGone map[string]recentWithdrawal // what went in withdrawWindow, or a bit before
-	pruned       time.Time                   // when what is older was taken out of it
+	recentlyGone map[string]recentWithdrawal // services that went within withdrawWindow, or a bit before
+	pruned       time.Time                   // when older services were removed from recentlyGone
 }
 
 func newPart(c *Catalog, level int, e Entry) *catalogPart {
@@ -71,7 +74,7 @@ func (p *catalogPart) Replace(services []*wire.EncodedService) {
 	}
 	first := !p.complete
 	if first {
-		p.complete, p.awaySince = true, time.Now() // its lifetime counts for what it has, from now
+		p.complete, p.awaySince = true, time.Now() // the lifetime counts from now for these services
 	}
 	changed, going := p.pauseWithdrawals(services, gone)
 	p.applyChanges(changed, going, first)
@@ -132,8 +135,8 @@ func (p *catalogPart) SetPath(path wire.OwnerPath) error {
 		return err
 	}
 	p.path = slices.Clone(path)
-	// The path of the first source that has one is told for all services: with two, a loop through
-	// the second would not be found, so whoever makes the list has one relay in it.
+	// Consumers are sent the path of the first source that has one, for all services. With two relays, a
+	// loop through the second would not be found, so the list has one relay at most.
 	for _, p := range c.parts {
 		if path = p.path; len(path) > 0 {
 			break
@@ -163,7 +166,7 @@ func (p *catalogPart) SetRefused(entries map[string]int) {
 // sourceLogger returns the logger for lines about the source.
 func (p *catalogPart) sourceLogger() *slog.Logger { return p.catalog.logger.With("source", p.Name) }
 
-// logLater has a line written without the lock.
+// logLater adds a log line that is written without the lock.
 func (p *catalogPart) logLater(line func(*slog.Logger)) {
 	logger := p.sourceLogger()
 	p.catalog.lines = append(p.catalog.lines, func() { line(logger) })
@@ -172,7 +175,8 @@ func (p *catalogPart) logLater(line func(*slog.Logger)) {
 // lifetimeEnd returns when the lifetime of a source that is away ends.
 func (p *catalogPart) lifetimeEnd() time.Time { return p.awaySince.Add(max(p.Lifetime, 0)) }
 
-// overdueReason says, after the name of the source, that its lifetime is over.
+// overdueReason returns a clause, to follow the name of the source, which says that its lifetime is
+// over.
 func (p *catalogPart) overdueReason() string {
 	if p.Lifetime < 0 {
 		return "is away"
@@ -180,13 +184,13 @@ func (p *catalogPart) overdueReason() string {
 	return fmt.Sprintf("has been away for more than %v", p.Lifetime)
 }
 
-// isOverdue reports whether the source has been away for longer than its lifetime. One that was
-// never complete has published nothing that could be too old.
+// isOverdue reports whether the source has been away for longer than its lifetime. A source that
+// was never complete has published nothing that could be too old.
 func (p *catalogPart) isOverdue(now time.Time) bool {
 	return p.away != nil && p.Lifetime != 0 && (p.complete || p.Lifetime < 0) && !now.Before(p.lifetimeEnd())
 }
 
-// appendNotices appends what there is to tell of the services of the part.
+// appendNotices returns words with the notices of the part appended.
 func (p *catalogPart) appendNotices(words []hiddenNotice) []hiddenNotice {
 	if len(p.hiddenNews) == 0 {
 		return words
@@ -203,7 +207,7 @@ func (p *catalogPart) appendNotices(words []hiddenNotice) []hiddenNotice {
 	return words
 }
 
-// forwardRefusal passes on what a consumer says to the source that publishes the service.
+// forwardRefusal passes a consumer's refusal to the source that publishes the service.
 func (c *Catalog) forwardRefusal(r registry.Refusal) {
 	if l, ok := c.publishingSource(r.Service).(OutcomeListener); ok {
 		l.RefusedBy(r)

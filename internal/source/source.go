@@ -2,19 +2,18 @@
 // sources to one catalog.
 //
 // A [Source] knows one kind of origin: a file, a cluster, programs that register. It
-// tells a [Part] what its origin says, and nothing else: what every catalog promises
-// is kept by [Catalog], once for all sources.
+// passes to a [Part] what its origin says, and nothing else. A [Catalog] keeps the following promises
+// of every catalog, once for all sources.
 //
 //   - What a source has is published when it has called Part.Replace, whatever the others
 //     do. Until one has, consumers get Unavailable.
-//   - Nothing follows from silence. The end of the catalog waits for every source to have
+//   - Nothing follows from silence. The end of the catalog waits until every source has
 //     called Part.Replace once, and until then consumers keep what they had before. A service
-//     that a source before may turn out to have the name of waits for that one (NameClaimer).
+//     waits for each earlier source that may turn out to have its name (NameClaimer).
 //   - An origin that is away withdraws nothing (Part.SetAway).
-//   - The life of what an origin that is away has published is bounded: after the
-//     lifetime of its source it is withdrawn. Where no other origin can be asked either,
-//     consumers get Unavailable instead, and are told when the origin was lost: their own
-//     retention counts from then.
+//   - The services of an origin that is away are withdrawn after the lifetime of its source.
+//     Where no other origin can be asked either, consumers get Unavailable instead. They also learn
+//     when the origin was lost, because their own retention counts from then.
 //   - If a source loses more than it may at once, the withdrawal is paused until somebody
 //     confirms it, or the origin has said the same for some time (Entry.MaxWithdraw).
 //   - What is published depends on the parts and on the order of the sources, and on
@@ -47,21 +46,20 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// Source keeps a part of a catalog as its origin says: a file, a cluster, programs
-// that register.
+// Source keeps a part of a catalog equal to its origin: a file, a cluster, programs that register.
 type Source interface {
-	// Run publishes to part until ctx ends, and returns then. It does not return
-	// before: an origin that is away is waited for. It runs once.
+	// Run publishes to part until ctx ends, and returns only then, because it waits for an origin
+	// that is away. It runs once.
 	Run(ctx context.Context, part Part)
 }
 
 // Part is the share of one source in a catalog. Its methods may be called from any
 // goroutine, one at a time, and do not block.
 type Part interface {
-	// Replace makes services the whole part: what the origin holds as a whole. The
-	// first call says that this is known. The names must be unique in the part.
-	// The part may keep the services, but not the slice. A source that gives the same
-	// pointers again for what has not changed makes the comparison fast.
+	// Replace makes services the whole part, which is all that the origin has. The first call says
+	// that the whole is known. The names must be unique in the part. The part may keep the
+	// services, but not the slice. A source that passes the same pointers again for unchanged
+	// services makes the comparison fast.
 	Replace(services []*wire.EncodedService)
 
 	// Update changes services of the part, after the first Replace. The names of
@@ -69,31 +67,29 @@ type Part interface {
 	// one name the last counts.
 	Update(changed []*wire.EncodedService, gone []string)
 
-	// SetAway says why the origin cannot be asked, or with nil that it can be again.
-	// What is published stays, for the lifetime of the source. A source whose
-	// origin is back says so only once it has published what is different. The first
-	// call and the one with nil are logged, so the source need not do that. The reason
-	// may be a [ReportedError].
+	// SetAway says why the origin cannot be asked, or with nil that it can be asked again. The
+	// published services stay for the lifetime of the source. A source whose origin is back calls
+	// SetAway only after it has published what is different. The catalog logs the first call and
+	// the call with nil, so the source need not do that. The reason may be a [ReportedError].
 	SetAway(reason error)
 
-	// SetPath says through which owners the services of the origin have come, for a
-	// source whose origin is another owner. It is called before Replace, or before an
-	// Update with services that have come so. It fails where they have come through this
-	// catalog already: their origin is then no origin, and the source must not publish
-	// them. It is told to consumers when the part is published. Where it changes after
-	// that, the streams of all consumers end: they would go on with a path from which
-	// nobody could tell a circle.
+	// SetPath sets the owners through which the services of the origin have come, for a source
+	// whose origin is another owner. It is called before Replace, or before an Update with services
+	// that have come in that way. It fails where they have come through this catalog already: then
+	// they have no origin, and the source must not publish them. Consumers are sent the path when
+	// the part is published. A later change ends the streams of all consumers, because they could
+	// not recognize a loop by the previous path.
 	SetPath(path wire.OwnerPath) error
 
-	// SetRefused says how many entries of the origin are not published, by the rule that
-	// they break: all of them, not only those that are new. The rules are few, as they
-	// become the values of a metric's label.
+	// SetRefused sets how many entries of the origin are not published, by the rule that they
+	// break: all of them, not only new ones. The rules are few, because they become the values of a
+	// metric's label.
 	SetRefused(entries map[string]int)
 }
 
-// OutcomeListener is a Source that wants to know what becomes of its services, to tell
-// their authors. Its methods do not block. They are called soon after what they tell of,
-// by other goroutines than the one that has changed the part, and may call the part.
+// OutcomeListener is a Source that wants to know what happens to its services, so that it can tell
+// their authors. Its methods must not block. They are called soon after the event, on other
+// goroutines than the one that has changed the part, and may call the part.
 type OutcomeListener interface {
 	// HiddenBy says that a service is not published because a source that stands before
 	// this one has the same name or the same fqdn, and which service of which
@@ -106,20 +102,20 @@ type OutcomeListener interface {
 	RefusedBy(r registry.Refusal)
 }
 
-// NameClaimer is a Source that can say which services it will never have, before it is
-// complete. Any other may turn out to have each name and each fqdn.
+// NameClaimer is a Source that knows, before it is complete, which services it will never have. Any
+// other source may turn out to have each name and each fqdn.
 type NameClaimer interface {
 	// MayClaim reports whether the source may come to have a service with that name, or
 	// one with that fqdn. It does not block, and does not call the part.
 	MayClaim(name string, fqdn federation.FQDN) bool
 }
 
-// ReportedError is a reason for Part.SetAway that the source logs itself, and so does with
-// the end of the absence: the catalog logs neither.
+// ReportedError is a reason for Part.SetAway that the source logs itself, together with the end of
+// the absence. The catalog logs neither.
 type ReportedError struct {
 	Reason error
 
-	Lost time.Time // when the origin was lost, where that was before the call of Part.SetAway; or zero
+	Lost time.Time // when the origin was lost, if that was before the call of Part.SetAway; or zero
 }
 
 // Error returns the text of the reason.

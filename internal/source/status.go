@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Status is what there is to say of a catalog at one moment, for metrics and for people.
+// Status is the state of a catalog at one moment, for metrics and for people.
 type Status struct {
 	Name        string         // as in Config
 	Unavailable string         // why consumers cannot have it; empty when they can
 	Sources     []SourceStatus // in their order
 }
 
-// SourceStatus is what there is to say of one source.
+// SourceStatus is the state of one source.
 type SourceStatus struct { //nolint:revive // Status is that of a catalog
 	Name     string        // as in Entry
 	Lifetime time.Duration // likewise
@@ -33,7 +33,7 @@ type SourceStatus struct { //nolint:revive // Status is that of a catalog
 	Refused  map[string]int // entries of the origin that are no services, by rule
 }
 
-// Status returns what there is to say of the catalog now.
+// Status returns the state of the catalog now.
 func (c *Catalog) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,12 +9,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// leastWithdrawn is how many services a source must withdraw before the owner pauses that: of
-// a few, all may well go.
+// leastWithdrawn is how many services must go at once before their withdrawal is paused: of a few
+// services, all may well go.
 const leastWithdrawn = 10
 
-// withdrawWindow is how long services count that went. Sources tell of one decision, such
-// as the end of a namespace, in many updates.
+// withdrawWindow is how long a service that went counts for the limit, because a source reports one
+// decision, such as the end of a namespace, in many updates.
 const withdrawWindow = time.Minute
 
 // recentWithdrawal is a service that went.
@@ -29,9 +29,9 @@ func (p *catalogPart) exceedsLimit(going int) bool {
 	return out >= leastWithdrawn && out*100 > p.MaxWithdraw*(len(p.items)+len(p.recentlyGone))
 }
 
-// pauseWithdrawals returns what changes in the part when this changes at its origin, where a name in both
-// counts as changed. What is too much to go at once stays, and what went only just is back:
-// it was the beginning.
+// pauseWithdrawals returns what changes in the part when the origin reports changed and gone, where
+// a name in both counts as changed. If too many services go at once, they stay. Services that went
+// within withdrawWindow then come back, because they were the beginning of the same withdrawal.
 func (p *catalogPart) pauseWithdrawals(changed []*wire.EncodedService, gone []string) (now []*wire.EncodedService, going []string) {
 	before := len(p.paused)
 	seen := make(map[string]struct{}, len(changed)+len(gone))
@@ -63,7 +63,7 @@ func (p *catalogPart) pauseWithdrawals(changed []*wire.EncodedService, gone []st
 	return changed, going
 }
 
-// shouldPause reports whether services stay that the origin does not have any more, and notes when
+// shouldPause reports whether services stay that the origin has no more. If not, it records when
 // they went.
 func (p *catalogPart) shouldPause(going []string, now time.Time) bool {
 	if p.exceedsLimit(len(going)) || now.Sub(p.pruned) > withdrawWindow {
@@ -89,8 +89,8 @@ func (p *catalogPart) shouldPause(going []string, now time.Time) bool {
 	return true
 }
 
-// withdrawPaused withdraws what has been paused since a time or longer, and returns how many
-// services that is.
+// withdrawPaused withdraws the services whose withdrawal has been paused since a time or longer,
+// and returns how many these are.
 func (p *catalogPart) withdrawPaused(since time.Time, why string) int {
 	var names []string
 	for name, at := range p.paused {
@@ -110,8 +110,8 @@ func (p *catalogPart) withdrawPaused(since time.Time, why string) int {
 	return len(names)
 }
 
-// nextWithdrawal returns when the first of what is paused goes by itself; zero for never. While the
-// origin is away it says nothing, and so not the same.
+// nextWithdrawal returns when the first paused withdrawal happens by itself, or zero for never. It
+// is never while the origin is away, because then the origin does not confirm anything.
 func (p *catalogPart) nextWithdrawal() time.Time {
 	if len(p.paused) == 0 || p.away != nil || p.WithdrawAfter == 0 {
 		return time.Time{}
@@ -129,8 +129,8 @@ func (p *catalogPart) withdrawDue(now time.Time) time.Time {
 	return p.nextWithdrawal()
 }
 
-// ConfirmWithdrawal withdraws what is paused of the source with that name, and returns how many
-// services that is.
+// ConfirmWithdrawal withdraws the services of the source with that name whose withdrawal is paused,
+// and returns how many these are.
 func (c *Catalog) ConfirmWithdrawal(source string) int {
 	c.mu.Lock()
 	defer c.unlockAndLog()

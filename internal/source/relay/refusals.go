@@ -11,19 +11,21 @@ import (
 // maxRefused bounds the refused services that are counted.
 const maxRefused = 10_000
 
-// streamRefusals are the services that the open stream has brought and that were refused.
+// streamRefusals counts the services of the open stream that were refused, by reason. The observer
+// of the mirror adds them, and a newer version or a new stream removes them. MaxRefused bounds
+// them: a refusal beyond is not counted, because a peer could fill the memory with names.
 type streamRefusals struct {
 	generation uint64                       // of the stream
 	reasons    map[string]federation.Reason // by the name of the service
 	counts     map[string]int               // of the reasons
-	told       map[string]int               // what the part was told last
+	told       map[string]int               // the counts that the part has
 }
 
 func newStreamRefusals() streamRefusals {
 	return streamRefusals{reasons: make(map[string]federation.Reason), counts: make(map[string]int)}
 }
 
-// forgetEarlier forgets what an earlier stream has brought.
+// forgetEarlier removes the refusals of an earlier stream.
 func (r *streamRefusals) forgetEarlier(generation uint64) {
 	if r.generation != generation {
 		r.generation = generation
@@ -32,7 +34,7 @@ func (r *streamRefusals) forgetEarlier(generation uint64) {
 	}
 }
 
-// countRefusal notes that a service was refused. One whose name cannot be read is not counted.
+// countRefusal counts a refused service, unless its name cannot be read.
 func (r *streamRefusals) countRefusal(invalid *federation.InvalidError) {
 	r.forgetService(invalid.Service)
 	if invalid.Service != "" && len(r.reasons) < maxRefused {
@@ -41,7 +43,8 @@ func (r *streamRefusals) countRefusal(invalid *federation.InvalidError) {
 	}
 }
 
-// forgetService notes that the owner has another version of the service, or none.
+// forgetService removes the refusal of a service, because the owner has another version of it or
+// none.
 func (r *streamRefusals) forgetService(service string) {
 	if reason, ok := r.reasons[service]; ok {
 		delete(r.reasons, service)
@@ -51,7 +54,7 @@ func (r *streamRefusals) forgetService(service string) {
 	}
 }
 
-// reportCounts tells the part how many there are, if it does not know.
+// reportCounts passes the counts to the part, if they have changed.
 func (r *streamRefusals) reportCounts(part source.Part) {
 	if !maps.Equal(r.counts, r.told) {
 		r.told = maps.Clone(r.counts)
@@ -59,7 +62,7 @@ func (r *streamRefusals) reportCounts(part source.Part) {
 	}
 }
 
-// refusalObserver counts what is refused.
+// refusalObserver counts refused services for the source.
 type refusalObserver struct {
 	consumer.NoObserver
 

@@ -1,23 +1,22 @@
 // Package relay is the source of another owner: its catalog is the part, as it is.
 //
-// The part is there exactly while a stream of the owner vouches for its whole catalog, or has
-// done so until a moment ago ([catalog.Grace]): a stream that comes in the place of another one is
-// no loss. After that the source is away, before anything else is published, and until the owner
-// has said again what its catalog is, which is published before. In a catalog that has no lifetime
-// for the source ([source.NoLifetime]), the catalog is unavailable to consumers meanwhile, which
-// are told since when the origin is lost. So their own retention counts from there, through any
-// number of relays, and never adds up.
+// The part is published exactly while a stream of the owner vouches for its whole catalog, or has
+// done so until a moment ago ([catalog.Grace]), because a stream that replaces another one is
+// no loss. After that the source is away, before anything else is published. It is back once the owner
+// has sent its catalog again, and the relay has published that. With [source.NoLifetime], the
+// catalog is unavailable meanwhile, and consumers learn since when the origin is lost. So their own
+// retention counts from there, through any number of relays, and never adds up.
 //
-// What the relay knows of an owner that is away it keeps, and tells to nobody: the owner
-// then need not send it again. The same holds for a catalog from the file of the
-// subscription, which outlives the process.
+// The relay keeps what it knows of an owner that is away, so that the owner need not send it again, and
+// publishes none of it. The same holds for a catalog from the file of the subscription, which outlives
+// the process.
 //
 // An owner that does not mark the end of its catalog, and comes back without most of its
 // services, may still be reading them; package catalog says when that is so. The source is
-// away until it has told of them again, or an hour has passed since it was lost.
+// away until the owner has sent them again, or an hour has passed since the owner was lost.
 //
-// Services stay as they came: what the owner sends is checked and packed by package
-// mirror, and [wire.EncodedOf] makes what consumers are sent out of the same octets.
+// Services stay as they came: package consumer checks and packs what the owner sends,
+// and [wire.EncodedOf] makes messages for consumers out of the same octets.
 package relay
 
 import (
@@ -56,13 +55,16 @@ type Config struct {
 // owner has come back without and that it has not withdrawn.
 const pauseTime = time.Hour
 
-// errPaused is why a catalog that is complete may not be published.
+// errPaused is why a complete catalog may not be published.
 var errPaused = errors.New("the owner has come back without most of its services")
 
 // errSyncing is why the source is away while a stream is open.
 var errSyncing = errors.New("the owner has yet to say what its catalog is")
 
-// Source is the catalog of another owner. It implements [source.Source].
+// Source is the catalog of another owner, and implements [source.Source]. The mirror keeps the
+// services, and the part publishes them; the source itself keeps services only until the first
+// Replace. Publish of the mirror changes it, under mu. The limits are those of the mirror's rules:
+// it queues no changes for an owner that is away.
 type Source struct {
 	// read-only after New
 	name   string
@@ -82,7 +84,7 @@ type Source struct {
 
 var _ source.Source = (*Source)(nil)
 
-// New returns a source that is not connected yet. Its errors name the field of the
+// New returns a source that is not connected yet, or an error that names a field of the
 // configuration.
 func New(c Config) (*Source, error) {
 	s := &Source{
@@ -112,7 +114,7 @@ func admissionError(zones []federation.FQDN, policy wire.AddressPolicy, s *feder
 	return policy.Check(s)
 }
 
-// Name returns that of the owner.
+// Name returns the name of the owner.
 func (s *Source) Name() string { return s.name }
 
 // Status returns the state of the subscription.
@@ -130,7 +132,7 @@ func (s *Source) Run(ctx context.Context, part source.Part) {
 	_ = s.mirror.Run(ctx) // it returns nil when ctx ends, and not before
 }
 
-// expirePaused lets services that the owner has come back without go when their time is over,
+// expirePaused removes, when their time is over, services that the owner has come back without,
 // until ctx ends.
 func (s *Source) expirePaused(ctx context.Context) {
 	for {
@@ -149,11 +151,11 @@ func (s *Source) expirePaused(ctx context.Context) {
 	}
 }
 
-// acceptPath refuses a stream of services that have come through this catalog already: two
-// relays that feed each other would keep them alive for ever.
+// acceptPath returns why services of that path are not wanted: they have come through this catalog
+// already, and two relays that feed each other would keep them alive for ever.
 func (s *Source) acceptPath(path wire.OwnerPath) error { return s.part.SetPath(path) }
 
-// publishMirror tells the part what has changed.
+// publishMirror passes the changes of the mirror to the part.
 func (s *Source) publishMirror(c consumer.Changes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +179,8 @@ func (s *Source) publishMirror(c consumer.Changes) {
 	}
 }
 
-// unvouchedReason returns why no stream vouches for the whole catalog, or nil. For the grace after its
-// loss a stream still does.
+// unvouchedReason returns why no stream vouches for the whole catalog, or nil. A stream counts for
+// the grace after its loss.
 func (s *Source) unvouchedReason(status *consumer.Status) error {
 	switch {
 	case status.State == catalog.Synced && status.Stale > 0:
@@ -191,7 +193,7 @@ func (s *Source) unvouchedReason(status *consumer.Status) error {
 	return errSyncing
 }
 
-// publishVouched publishes what is known, if it was not published before.
+// publishVouched publishes what is known, if that was not published before.
 func (s *Source) publishVouched() {
 	if s.away {
 		s.away = false
@@ -204,7 +206,8 @@ func (s *Source) publishVouched() {
 	}
 }
 
-// applyServices takes the changes of the catalog.
+// applyServices applies the changes of the catalog to the part, or to first before the first
+// Replace.
 func (s *Source) applyServices(changes []catalog.Change) {
 	last := make(map[string]*wire.EncodedService, len(changes)) // nil for what is gone
 	for i := range changes {

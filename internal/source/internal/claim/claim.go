@@ -45,7 +45,7 @@ func (r Rank) Compare(s Rank) int {
 	)
 }
 
-// falseFirst is Compare where those go last of which something is true.
+// falseFirst compares two bools, and puts false first.
 func falseFirst(a, b bool) int {
 	switch {
 	case a == b:
@@ -56,7 +56,7 @@ func falseFirst(a, b bool) int {
 	return -1
 }
 
-// BeforeReason says by what r goes before s, which is of the same cluster.
+// BeforeReason returns why r goes before s, which is of the same cluster.
 func (r Rank) BeforeReason(s Rank) string {
 	switch {
 	case r.Granted != s.Granted:
@@ -70,16 +70,17 @@ func (r Rank) BeforeReason(s Rank) string {
 // Claim is a claim to a name. Its rank stays while it is in ByName.
 type Claim interface{ Rank() Rank }
 
-// ByName has the claims to names. It is not safe for concurrent use.
+// ByName keeps the claims to each name in the order of their ranks. It grows with the claims, and
+// the caller bounds those. It is not safe for concurrent use.
 type ByName[N comparable, C Claim] map[N][]C
 
-// Add adds a claim to the name, which nobody with that rank has yet.
+// Add adds a claim to the name. No claim of that rank is there yet.
 func (n ByName[N, C]) Add(name N, c C) {
 	i, _ := n.searchRank(name, c)
 	n[name] = slices.Insert(n[name], i, c)
 }
 
-// Remove takes the claim away.
+// Remove removes a claim to the name, if it is there.
 func (n ByName[N, C]) Remove(name N, c C) {
 	switch i, found := n.searchRank(name, c); {
 	case !found:
