@@ -475,22 +475,6 @@ func (d *document) whole() string {
 	return text
 }
 
-// sources returns the text of all files of Go below a folder, but for tests.
-func sources(t *testing.T, folder string) string {
-	t.Helper()
-	var text strings.Builder
-	root := os.DirFS("..")
-	must.Do(t, fs.WalkDir(root, folder, func(name string, _ fs.DirEntry, err error) error {
-		if err != nil || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
-			return err
-		}
-		content, err := fs.ReadFile(root, name)
-		text.Write(content)
-		return err
-	}))
-	return text.String()
-}
-
 // TestDocumentedRules parses the rules of registration in the documents and the examples.
 func TestDocumentedRules(t *testing.T) {
 	texts := make(map[string]string)
@@ -527,48 +511,6 @@ func TestExampleOwners(t *testing.T) {
 		if _, problems, warnings := config.Check(text); len(problems)+len(warnings) > 0 {
 			t.Errorf("%s has the problems %v and the warnings %v", name, problems, warnings)
 		}
-	}
-}
-
-// TestDocumentedProperties compares the properties that the README explains, and
-// those in its syntax, with those that the parser takes.
-func TestDocumentedProperties(t *testing.T) {
-	_, properties, found := strings.Cut(sources(t, "plugin"), "switch property {\n")
-	properties, _, _ = strings.Cut(properties, "\tdefault:\n")
-	if !found {
-		t.Fatal("the plugin has no switch over the properties")
-	}
-	readme := documentAt(t, "README.md")
-	_, section, _ := strings.Cut(readme.prose, "\n## Syntax\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	var syntax string
-	for _, b := range readme.blocks {
-		if strings.HasPrefix(b.text, "federation [ZONES...] {") {
-			syntax = b.text
-		}
-	}
-	names := func(pattern, text string) []string {
-		var found []string
-		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
-			for name := range strings.SplitSeq(match[1], ",") {
-				found = append(found, strings.Trim(name, " `\""))
-			}
-		}
-		slices.Sort(found)
-		return found
-	}
-	parsed := names(`(?m)^\tcase ("[a-z_]+"):$`, properties)
-	_, suggested, _ := strings.Cut(sources(t, "plugin"), "var properties = []string{\n")
-	suggested, _, _ = strings.Cut(suggested, "\n}")
-	if diff := gocmp.Diff(parsed, names(`("[a-z_]+")`, suggested)); diff != "" {
-		t.Errorf("properties that a mistake may have meant (-parser +list):\n%s", diff)
-	}
-	if diff := gocmp.Diff(parsed, names(`(?m)^    ([a-z_]+)`, syntax)); diff != "" {
-		t.Errorf("properties in the syntax (-parser +README):\n%s", diff)
-	}
-	explained := names("(?m)^\\* (`[a-z_]+`(?:, `[a-z_]+`)*)", section)
-	if diff := gocmp.Diff(parsed, explained); diff != "" {
-		t.Errorf("properties that are explained (-parser +README):\n%s", diff)
 	}
 }
 

@@ -2,8 +2,8 @@
 // the configuration of the packages that use it, and does nothing else: no file
 // is opened, no name is looked up and nothing is started.
 //
-// To add a property: give it a case in setProperty, and its default, if that is not the
-// zero value, a line in defaultBlock.
+// To add a property: give it a line in setting.Properties, with its default, and a case in
+// setProperty.
 //
 // Only packages of this module import it: it is not a stable API.
 package corefile
@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/coredns/caddy/caddyfile"
 	"github.com/coredns/coredns/plugin"
@@ -30,6 +29,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/removed"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/setting"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
@@ -65,24 +66,16 @@ type Block struct {
 	Status page.Config
 }
 
-// repeatable are the properties that add to what an earlier line of them says.
-var repeatable = []string{"rename", "allow_addresses", "import_names", "share", "tier"}
-
-// properties are all of them: those that set takes.
-var properties = []string{
-	"name", "owner", "tls", "spiffe", "tls_servername",
-	"owner_id", "api", "ttl", "negative_ttl", "retention", "settle",
-	"persist", "rename", "max_catalog",
-	"allow_addresses", "import_names", "share", "tier", "min", "fallthrough", "status",
-}
-
 // alternatives are the properties that exclude each other.
 var alternatives = map[string][]string{"tls": {"spiffe"}, "spiffe": {"tls"}}
 
-func defaultBlock() Block {
-	b := Block{Zone: zone.Owner{TTL: 30, NegativeTTL: 5, Sharing: zone.Sharing{Min: 1}}}
-	b.Owner.Subscription.Version = wire.V1Alpha2
-	b.Owner.Rules.Retention, b.Owner.Rules.Settle, b.Owner.Rules.MaxCatalog = 24*time.Hour, 5*time.Second, 1<<30
+// defaultBlock returns a block with what holds by default.
+func defaultBlock() (b Block) {
+	for _, p := range setting.Properties {
+		if p.Default != "" {
+			_ = b.setProperty(p.Name, []string{p.Default}) // a test looks at each
+		}
+	}
 	return b
 }
 
@@ -220,7 +213,8 @@ func (r *blockReader) readBlock() (b Block, at propertyLines, whole bool) {
 
 // addProperty sets a property, unless one that is set before excludes it.
 func (b *Block) addProperty(property string, args []string, set propertyLines) error {
-	if at, ok := set[property]; ok && !slices.Contains(repeatable, property) {
+	known, _ := setting.PropertyOf(property)
+	if at, ok := set[property]; ok && !known.Adds {
 		return fmt.Errorf("is already set at %s", positionOf(at))
 	}
 	for _, other := range alternatives[property] {
@@ -287,9 +281,15 @@ func positionOf(d caddyfile.Dispenser) string { return d.File() + ":" + strconv.
 // errors.
 func (b *Block) setProperty(property string, args []string) (err error) {
 	owner := &b.Owner
+	switch known, ok := setting.PropertyOf(property); {
+	case !ok:
+		return fmt.Errorf("is not a property of federation%s", cmp.Or(removed.Properties.RemedyFor(property), didYouMean(property), ofOldPlugin(property, args)))
+	case !known.Accepts(len(args)):
+		return fmt.Errorf("takes %s, not %s", known.Takes, status.CountNoun(len(args), "argument"))
+	}
 	switch property {
 	case "name":
-		owner.Name, err = parseSingle(args, limits.ParseOwnerName)
+		owner.Name, err = limits.ParseOwnerName(args[0])
 	case "owner":
 		owner.Subscription.Addresses, err = parseList(nil, args, parseAddress)
 	case "tls":
@@ -297,25 +297,25 @@ func (b *Block) setProperty(property string, args []string) (err error) {
 	case "spiffe":
 		owner.Identity.SPIFFE, err = parseSPIFFE(args)
 	case "tls_servername":
-		owner.Consumer.ServerName, err = parseSingle(args, parseHost)
+		owner.Consumer.ServerName, err = parseHost(args[0])
 	case "owner_id":
 		owner.Consumer.IDs, err = parseList(nil, args, federation.ParseID)
 	case "api":
-		owner.Subscription.Version, err = parseSingle(args, wire.ParseVersion)
+		owner.Subscription.Version, err = wire.ParseVersion(args[0])
 	case "ttl":
-		b.Zone.TTL, err = parseSingle(args, parseTTL)
+		b.Zone.TTL, err = parseTTL(args[0])
 	case "negative_ttl":
-		b.Zone.NegativeTTL, err = parseSingle(args, parseTTL)
+		b.Zone.NegativeTTL, err = parseTTL(args[0])
 	case "retention":
-		owner.Rules.Retention, err = parseSingle(args, parseRetention)
+		owner.Rules.Retention, err = parseRetention(args[0])
 	case "settle":
-		owner.Rules.Settle, err = parseSingle(args, durationBetween(minSettle, maxSettle))
+		owner.Rules.Settle, err = parseSettle(args[0])
 	case "persist":
-		owner.Subscription.File, err = parseSingle(args, parseFile)
+		owner.Subscription.File, err = parseFile(args[0])
 	case "rename":
 		err = b.addRename(args)
 	case "max_catalog":
-		owner.Rules.MaxCatalog, err = parseSingle(args, parseMaxCatalog)
+		owner.Rules.MaxCatalog, err = parseMaxCatalog(args[0])
 	case "allow_addresses":
 		owner.Policy.AllowAddresses, err = parseList(owner.Policy.AllowAddresses, args, parsePrefix)
 	case "import_names":
@@ -326,22 +326,17 @@ func (b *Block) setProperty(property string, args []string) (err error) {
 	case "tier":
 		err = b.addTier(args)
 	case "min":
-		b.Zone.Sharing.Min, err = parseSingle(args, parseCount)
+		b.Zone.Sharing.Min, err = parseCount(args[0])
 	case "fallthrough":
 		err = b.fallThrough(args)
 	case "status":
 		b.Status, err = parseStatus(args)
-	default:
-		err = fmt.Errorf("is not a property of federation%s", cmp.Or(removed.Properties.RemedyFor(property), didYouMean(property), ofOldPlugin(property, args)))
 	}
 	return err
 }
 
 // addRename takes FROM TO.
 func (b *Block) addRename(args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("takes two arguments, FROM TO, not %d", len(args))
-	}
 	from, err := parseOrigin(args[0])
 	if err != nil {
 		return err
@@ -389,6 +384,9 @@ func (b *Block) fallThrough(args []string) error {
 func parseOrigins(args, serverBlock []string) ([]federation.FQDN, error) {
 	if len(args) == 0 {
 		args = zonesOf(serverBlock)
+	}
+	if len(args) == 0 {
+		return nil, errors.New("the server block has none; name those that the owner may publish in, behind federation")
 	}
 	return parseList(nil, args, func(s string) (federation.FQDN, error) {
 		origin, err := parseOrigin(s)

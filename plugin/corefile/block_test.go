@@ -264,7 +264,7 @@ func TestParseErrors(t *testing.T) {
 		{input: "federation {\nowner a:1\n}", want: "1: tls: is missing, and so is spiffe; there is no unsecured mode: tls takes the files CERT KEY CA, and spiffe takes SOCKET [TRUST_DOMAIN...]"},
 		{input: "federation {\n" + required + "} tail", want: `4: unexpected "tail"`},
 		{input: "federation {\n" + required + "}\n}", want: `5: unexpected "}"`},
-		{input: "federation {\n" + required + "ttl\n{\n5\n}\n}", want: "4: ttl: takes one argument, not 0"},
+		{input: "federation {\n" + required + "ttl\n{\n5\n}\n}", want: "4: ttl: takes SECONDS, not 0 arguments"},
 
 		{input: "federation fed..example {\n" + required + "}", want: `1: zones: "fed..example": name has an empty label`},
 		{input: "federation fed.example:53 {\n" + required + "}", want: `1: zones: "fed.example:53": label has a character other than a-z, 0-9, '-' and '_'`},
@@ -272,7 +272,7 @@ func TestParseErrors(t *testing.T) {
 		{input: "federation ip6.arpa {\n" + required + "}", want: `1: zones: "ip6.arpa" is a reverse zone, and services are published by name only`},
 		{input: "federation fed.example FED.example. {\n" + required + "}", want: `1: zones: "FED.example." is given twice`},
 
-		{property: "share", want: "4: share: takes at least one argument"},
+		{property: "share", want: "4: share: takes NAME..., not 0 arguments"},
 		{property: "share web.other.example", want: `4: share: "web.other.example" is outside the zones of the block, so there is nothing to share`},
 		{property: "tier 5", want: "1: share: is missing, and tier at Testfile:4 is about the names that it shares"},
 		{property: "share *\nmin 0", want: `5: min: "0" is not a whole number from 1`},
@@ -289,7 +289,7 @@ func TestParseErrors(t *testing.T) {
 		{property: "fallthrough\nfallthrough", want: "5: fallthrough: is already set at Testfile:4"},
 		{property: "fallthrough {\nfed.example\n}", want: "4: fallthrough: takes no block in braces"},
 
-		{input: "federation {\nowner\n}", want: "2: owner: takes at least one argument"},
+		{input: "federation {\nowner\n}", want: "2: owner: takes ADDRESS..., not 0 arguments"},
 		{input: "federation {\nowner owner.example\n}", want: `2: owner: "owner.example" is not HOST:PORT or https://HOST:PORT`},
 		{input: "federation {\nowner http://owner.example:80\n}", want: `2: owner: "http://owner.example:80" is not HOST:PORT or https://HOST:PORT`},
 		{input: "federation {\nowner a:0\n}", want: `2: owner: "a:0" has no port from 1 to 65535`},
@@ -297,12 +297,12 @@ func TestParseErrors(t *testing.T) {
 		{input: "federation {\nowner a..b:1\n}", want: `2: owner: "a..b": address is neither an IP address nor a host name: name has an empty label`},
 		{input: "federation {\nowner a:1 https://A.:01\n}", want: `2: owner: "https://A.:01" is given twice`},
 
-		{input: "federation {\ntls a b\n}", want: "2: tls: takes three arguments, CERT KEY CA, not 2"},
+		{input: "federation {\ntls a b\n}", want: "2: tls: takes CERT KEY CA, not 2 arguments"},
 		{input: "federation {\ntls a \"\" c\n}", want: "2: tls: the name of the file is empty"},
 
-		{property: "tls_servername", want: "4: tls_servername: takes one argument, not 0"},
+		{property: "tls_servername", want: "4: tls_servername: takes NAME, not 0 arguments"},
 		{property: "tls_servername -a", want: `4: tls_servername: "-a": address is neither an IP address nor a host name: label begins or ends with '-'`},
-		{property: "owner_id", want: "4: owner_id: takes at least one argument"},
+		{property: "owner_id", want: "4: owner_id: takes ID..., not 0 arguments"},
 		{property: "owner_id https://a/b", want: `4: owner_id: identity "https://a/b": only the scheme spiffe:// is an identity`},
 		{property: "owner_id a.example A.example.", want: `4: owner_id: "A.example." is given twice`},
 		{property: "api v2", want: `4: api: "v2" is not v1alpha2 or v1alpha1`},
@@ -316,9 +316,11 @@ func TestParseErrors(t *testing.T) {
 		{property: "settle 99ms", want: `4: settle: "99ms" is not a duration from 100ms to 10m0s`},
 		{property: "settle 601", want: `4: settle: "601" is not a duration from 100ms to 10m0s`},
 
-		{property: "persist", want: "4: persist: takes one argument, not 0"},
+		{property: "persist", want: "4: persist: takes FILE, not 0 arguments"},
 		{property: "persist \"\"", want: "4: persist: the name of the file is empty"},
-		{property: "status", want: "4: status: takes one argument, ADDRESS, or four, ADDRESS CERT KEY CA, not 0"},
+		{property: "status", want: "4: status: takes ADDRESS [CERT KEY CA], not 0 arguments"},
+		{property: "status localhost:9154 a b", want: "4: status: takes ADDRESS [CERT KEY CA], not 3 arguments"},
+		{property: "status localhost:9154 a b c d", want: "4: status: takes ADDRESS [CERT KEY CA], not 5 arguments"},
 		{property: "status localhost:9154\nstatus localhost:9154", want: "5: status: is already set at Testfile:4"},
 		{property: "status localhost", want: `4: status: "localhost" is not HOST:PORT`},
 		{property: "status :9154 a \"\" c", want: "4: status: the name of the file is empty"},
@@ -335,7 +337,7 @@ func TestParseErrors(t *testing.T) {
 
 		{property: "persist ./key.pem", want: `1: persist: "key.pem" is a file of tls and would be written over`},
 
-		{property: "rename a.example", want: "4: rename: takes two arguments, FROM TO, not 1"},
+		{property: "rename a.example", want: "4: rename: takes FROM TO, not 1 argument"},
 		{property: "rename a..b fed.example", want: `4: rename: "a..b": name has an empty label`},
 		{property: "rename fed.example FED.example", want: `4: rename: "fed.example" is renamed to itself`},
 		{property: "rename a.example fed.example\nrename A.example. x.fed.example", want: `5: rename: "A.example." is renamed twice`},
@@ -350,7 +352,8 @@ func TestParseErrors(t *testing.T) {
 		{property: "allow_addresses fe80::/10\nallow_addresses fe80::/10", want: `5: allow_addresses: "fe80::/10" is given twice`},
 		{property: "spiffe unix:///agent.sock", want: "4: spiffe: tls is set at Testfile:3, and a block takes one of tls and spiffe"},
 		{input: "federation {\nspiffe unix:///agent.sock\ntls a b c\n}", want: "3: tls: spiffe is set at Testfile:2, and a block takes one of tls and spiffe"},
-		{input: "federation {\nspiffe\n}", want: "2: spiffe: takes SOCKET [TRUST_DOMAIN...], with a socket such as unix:///run/spire/agent.sock"},
+		{input: "federation {\nspiffe\n}", want: "2: spiffe: takes SOCKET [TRUST_DOMAIN...], not 0 arguments"},
+		{input: "federation {\nspiffe \"\"\n}", want: "2: spiffe: the socket is empty; name that of the agent, such as unix:///run/spire/agent.sock"},
 		{input: "federation {\nspiffe unix:///agent.sock b.example b.example\n}", want: `2: spiffe: "b.example" is given twice`},
 		{
 			input: "federation {\nspiffe unix:///agent.sock spiffe://b.example/x\n}",
@@ -450,7 +453,7 @@ func TestParseServerBlockZones(t *testing.T) {
 			"Testfile:1 - Error during parsing: zones: " + safetext.Quote(long) +
 				" has 244 characters with its final dot, and a zone may have 243: its SOA names hostmaster.ZONE; take a shorter zone",
 		},
-		{"none", nil, nil, "Testfile:1 - Error during parsing: zones: takes at least one argument"},
+		{"none", nil, nil, "Testfile:1 - Error during parsing: zones: the server block has none; name those that the owner may publish in, behind federation"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			blocks, err := parse(block, Server{Keys: tc.keys})

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/coredns/caddy/caddyfile"
+
+	"github.com/hamlet-federation/coredns-federation/internal/setting"
 )
 
 // MistakeError is what is wrong with a Corefile, or is probably not meant.
@@ -26,16 +28,14 @@ func newMistake(d caddyfile.Dispenser, format string, args ...any) *MistakeError
 
 // didYouMean returns a question with the property that is most like a word, or "".
 func didYouMean(word string) string {
-	best, least := "", 1+min(len(word), 9)/3 // a third of the letters may be wrong
-	for _, property := range properties {
-		if d := editDistance(strings.ToLower(word), property); d < least {
-			best, least = property, d
-		}
+	var names []string
+	for _, p := range setting.Properties {
+		names = append(names, p.Name)
 	}
-	if best == "" {
-		return ""
+	if near := setting.Nearest(word, names); len(near) > 0 {
+		return fmt.Sprintf("; did you mean %s?", near[0])
 	}
-	return fmt.Sprintf("; did you mean %s?", best)
+	return ""
 }
 
 // ofOldPlugin returns a remedy for a line of the plugin federation that CoreDNS had before
@@ -47,28 +47,4 @@ func ofOldPlugin(property string, args []string) string {
 	}
 	return "; NAME DOMAIN and upstream are of another plugin with this name, which CoreDNS had before 1.7.0: " +
 		"remove its block, and begin a new one with owner and tls"
-}
-
-// editDistance returns how many letters of a have to be inserted, removed, changed or swapped
-// with the next one to have b.
-func editDistance(a, b string) int {
-	rows := make([][]int, len(a)+1) // of each prefix of a, the distances to each prefix of b
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		for j := range rows[i] {
-			switch {
-			case i == 0 || j == 0:
-				rows[i][j] = i + j
-				continue
-			case a[i-1] == b[j-1]:
-				rows[i][j] = rows[i-1][j-1]
-				continue
-			}
-			rows[i][j] = 1 + min(rows[i-1][j-1], rows[i-1][j], rows[i][j-1])
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], 1+rows[i-2][j-2])
-			}
-		}
-	}
-	return rows[len(a)][len(b)]
 }

@@ -33,9 +33,6 @@ func (b *Block) shareNames(args []string) (err error) {
 // addTier takes N [LABEL].
 func (b *Block) addTier(args []string) error {
 	s := &b.Zone.Sharing
-	if len(args) < 1 || len(args) > 2 {
-		return fmt.Errorf("takes N [LABEL], not %d arguments", len(args))
-	}
 	n, err := strconv.Atoi(args[0])
 	if err != nil || n < 0 || n > zone.MaxTier {
 		return fmt.Errorf("%q is not a whole number from 0 to %d", args[0], zone.MaxTier)

@@ -27,20 +27,8 @@ const (
 	maxMaxCatalog = 1 << 40 // octets
 )
 
-// parseSingle returns the value of the only argument.
-func parseSingle[T any](args []string, parse func(string) (T, error)) (T, error) {
-	if len(args) != 1 {
-		var none T
-		return none, fmt.Errorf("takes one argument, not %d", len(args))
-	}
-	return parse(args[0])
-}
-
 // parseList returns have and the values of the arguments, each once.
 func parseList[T comparable](have []T, args []string, parse func(string) (T, error)) ([]T, error) {
-	if len(args) == 0 {
-		return nil, errors.New("takes at least one argument")
-	}
 	for _, arg := range args {
 		value, err := parse(arg)
 		if err != nil {
@@ -99,9 +87,6 @@ func parseHost(s string) (string, error) {
 }
 
 func parseFiles(args []string) (mtls.Files, error) {
-	if len(args) != 3 {
-		return mtls.Files{}, fmt.Errorf("takes three arguments, CERT KEY CA, not %d", len(args))
-	}
 	for _, arg := range args {
 		if _, err := parseFile(arg); err != nil {
 			return mtls.Files{}, err
@@ -112,16 +97,14 @@ func parseFiles(args []string) (mtls.Files, error) {
 
 // parseSPIFFE takes SOCKET [TRUST_DOMAIN...].
 func parseSPIFFE(args []string) (mtls.SPIFFE, error) {
-	if len(args) == 0 || args[0] == "" {
-		return mtls.SPIFFE{}, errors.New("takes SOCKET [TRUST_DOMAIN...], with a socket such as unix:///run/spire/agent.sock")
+	if args[0] == "" {
+		return mtls.SPIFFE{}, errors.New("the socket is empty; name that of the agent, such as unix:///run/spire/agent.sock")
 	}
-	origin := mtls.SPIFFE{Socket: args[0]}
-	if len(args) > 1 {
-		var err error
-		if origin.TrustDomains, err = parseList(nil, args[1:], parseVerbatim); err != nil {
-			return mtls.SPIFFE{}, err
-		}
+	domains, err := parseList(nil, args[1:], parseVerbatim)
+	if err != nil {
+		return mtls.SPIFFE{}, err
 	}
+	origin := mtls.SPIFFE{Socket: args[0], TrustDomains: domains}
 	return origin, origin.Check()
 }
 
@@ -129,9 +112,6 @@ func parseVerbatim(s string) (string, error) { return s, nil }
 
 // parseStatus takes ADDRESS [CERT KEY CA].
 func parseStatus(args []string) (c page.Config, err error) {
-	if len(args) != 1 && len(args) != 4 {
-		return page.Config{}, fmt.Errorf("takes one argument, ADDRESS, or four, ADDRESS CERT KEY CA, not %d", len(args))
-	}
 	host, port, err := net.SplitHostPort(args[0])
 	if err != nil {
 		return page.Config{}, fmt.Errorf("%q is not HOST:PORT", args[0])
@@ -173,14 +153,12 @@ func parseRetention(s string) (time.Duration, error) {
 	return retention, nil
 }
 
-func durationBetween(least, most time.Duration) func(string) (time.Duration, error) {
-	return func(s string) (time.Duration, error) {
-		duration, err := parseDuration(s)
-		if err != nil || duration < least || duration > most {
-			return 0, fmt.Errorf("%q is not a duration from %v to %v", s, least, most)
-		}
-		return duration, nil
+func parseSettle(s string) (time.Duration, error) {
+	duration, err := parseDuration(s)
+	if err != nil || duration < minSettle || duration > maxSettle {
+		return 0, fmt.Errorf("%q is not a duration from %v to %v", s, minSettle, maxSettle)
 	}
+	return duration, nil
 }
 
 // parseDuration takes a duration as Go writes it, or a bare number of seconds.
