@@ -391,12 +391,13 @@ func TestLintConfig(t *testing.T) {
 }
 
 // TestOwnerDocument parses the configurations in docs/owner.md, and the catalogs without the rest
-// of one. The last whole one must have every key that there is, but for the other origin of the
-// identity, which the one before has.
+// of one. The example that it leads to must have every key that there is, but for the other origin
+// of the identity, which the last one in there has.
 func TestOwnerDocument(t *testing.T) {
 	document := must.Get(os.ReadFile("../../docs/owner.md"))(t)
 	var configs []config.Config
-	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1) {
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1)
+	for _, block := range append(blocks, [][]byte{nil, must.Get(os.ReadFile("../../corefile-examples/every-key/owner.yaml"))(t)}) {
 		if config.RecognizeForm(block[1]) != config.FormConfiguration {
 			continue
 		}
@@ -442,9 +443,9 @@ func TestOwnerDocument(t *testing.T) {
 	// NSM.Plain excludes others, and another catalog has it. Services of clusters have no tags.
 	others := settings.Catalogs[1].Sources
 	if diff := cmp.Diff([]string{"nsm.Plain", "exports.Tags"}, empty); diff != "" || !others[2].NSM.Plain {
-		t.Errorf("the configuration in docs/owner.md leaves out (-want +got):\n%s", diff)
+		t.Errorf("the example leaves out (-want +got):\n%s", diff)
 	}
 	if len(settings.Catalogs) != 3 || settings.Catalogs[1].ServerName == "" || settings.Allow.File == "" {
-		t.Errorf("the configuration in docs/owner.md is too short: %+v", settings)
+		t.Errorf("the example is too short: %+v", settings)
 	}
 }

@@ -34,6 +34,7 @@ import (
 //	needs    the keys that a mapping must have
 //	one      the keys of which a mapping must have exactly one; why says for what reason
 //	short    the key whose value may stand for the whole mapping
+//	doc      what the key means, for people; see package setting
 type Document struct {
 	formats map[string]Format
 	lines   map[string]int // by path

@@ -28,25 +28,25 @@ import (
 // Config is what a configuration file says. Paths are as they stand in the file; see
 // Config.ResolvePaths.
 type Config struct {
-	Listen   string      `yaml:"listen" as:"address" default:":8008"` // host:port
-	Metrics  string      `yaml:"metrics" as:"address"`                // host:port of metrics and health; empty for none
+	Listen   string      `yaml:"listen" as:"address" default:":8008" doc:"Where consumers connect, as host:port. A port alone means all addresses of the machine."`
+	Metrics  string      `yaml:"metrics" as:"address" doc:"Where metrics and probes are served in plain text, as host:port, by default nowhere. Let only monitoring reach it, because everybody who does can read the status."`
 	Status   page.Config // of status and why; without an address there is none
-	Window   int         `yaml:"window" as:"window" default:"256"` // responses that may wait for their acknowledgements on a stream
+	Window   int         `yaml:"window" as:"window" default:"256" doc:"How many responses may wait for their acknowledgement, 1 to 1024, at a consumer that takes so many. 256 means that 10,000 services take 2 seconds at a round trip of 50 ms, and not 8 minutes. Raise it for longer round trips."`
 	Identity mtls.Origin // of the owner
-	Allow    Allow       `yaml:"allow"`
-	Audit    bool        `yaml:"audit" as:"bool"` // whether each service that a consumer is told for the first time, and each withdrawal, is logged
+	Allow    Allow       `yaml:"allow" doc:"Who may subscribe: those in ids, in file, or in both."`
+	Audit    bool        `yaml:"audit" as:"bool" doc:"true logs each service that a consumer is told for the first time, and each withdrawal. Streams wait for the log, so set it only if you must account for who knew what."`
 
 	// AllowAddresses are ranges of endpoint addresses that consumers take although they
 	// refuse them by default.
-	AllowAddresses []netip.Prefix `yaml:"allow_addresses" as:"range"`
+	AllowAddresses []netip.Prefix `yaml:"allow_addresses" as:"range" doc:"Ranges of endpoint addresses that are published although consumers refuse them by default, such as 127.0.0.0/8. Consumers must allow them, too."`
 
 	Catalogs []Catalog // with different server names; one at least
 }
 
 // Allow says which consumers may subscribe: those in IDs, and those in the file.
 type Allow struct {
-	IDs  []federation.ID `yaml:"ids" as:"id" quoted:"true"`
-	File string          `yaml:"file"` // empty for none
+	IDs  []federation.ID `yaml:"ids" as:"id" quoted:"true" doc:"SPIFFE IDs or DNS names, of which the certificate of a consumer must have one. [] lets nobody in."`
+	File string          `yaml:"file" doc:"A file with an identity in each line, which is followed. Use it if another program decides who may subscribe."`
 
 	// Everybody lets each certificate in that an authority of the owner has signed. No
 	// file can say this; it is for owners that are configured in another way.
@@ -55,7 +55,7 @@ type Allow struct {
 
 // Catalog is what consumers get who ask for the server name in their TLS handshake.
 type Catalog struct {
-	ServerName string   `yaml:"server_name" as:"host"` // in lower case, without a final dot; empty for the default catalog
+	ServerName string   `yaml:"server_name" as:"host" doc:"The name that consumers ask for in the TLS handshake, their tls_servername. One catalog may be without it: who asks for any other name gets that one."` // in lower case, without a final dot
 	Sources    []Source // the first wins where two publish the same; one at least, and one relay at most
 
 	Policy  *policy.Policy // nil where there are no exports: everything to everyone who may subscribe
@@ -81,21 +81,21 @@ type Source struct {
 
 // File is a catalog file.
 type File struct {
-	Path    string `yaml:"path"`
-	MaxSize int64  `yaml:"max_size" as:"size" default:"256MiB"` // in bytes; a larger file is broken
+	Path    string `yaml:"path" doc:"The path of the catalog file."`
+	MaxSize int64  `yaml:"max_size" as:"size" default:"256MiB" doc:"How large the file may be; a larger one counts as broken. Reading it takes seven times its size in memory, so raise both together."`
 }
 
 // Kubernetes is a cluster that exports Services.
 type Kubernetes struct {
-	Cluster    string      `yaml:"cluster" as:"label"`                                                                  // begins the names of its services
-	Zone       string      `yaml:"zone" as:"host"`                                                                      // that fqdns are in, as in the file
-	Kubeconfig string      `yaml:"kubeconfig"`                                                                          // path; empty for the cluster that the process runs in
-	Context    string      `yaml:"context"`                                                                             // of the kubeconfig; empty for its current one
-	Namespaces []string    `yaml:"namespaces" as:"label" least:"one is required; leave it out for all"`                 // empty for all
-	Selector   string      `yaml:"selector" as:"selector"`                                                              // of labels of Services; empty for all
-	Endpoints  []string    `yaml:"endpoints" as:"kind" least:"one is required; leave it out for all"`                   // kinds of endpoints, some of EndpointKinds; the first that yields one is used
-	Routable   bool        `yaml:"pods" as:"routable" quoted:"true"`                                                    // whether consumers reach the addresses of pods
-	Names      []NameGrant `yaml:"allow_names" needs:"namespaces names" least:"one is required; leave it out for none"` // that Services may have by annotation beside those of their namespace
+	Cluster    string      `yaml:"cluster" as:"label" doc:"The name of the cluster, which begins the names of its services: west/shop/web."`
+	Zone       string      `yaml:"zone" as:"host" doc:"The zone of its names, SERVICE.NAMESPACE.ZONE."`
+	Kubeconfig string      `yaml:"kubeconfig" doc:"The path of a kubeconfig, by default the cluster that the owner runs in."`
+	Context    string      `yaml:"context" doc:"The context of the kubeconfig, by default its current one."`
+	Namespaces []string    `yaml:"namespaces" as:"label" least:"one is required; leave it out for all" doc:"The namespaces that may export, by default all."`
+	Selector   string      `yaml:"selector" as:"selector" doc:"A selector of labels that exported Services must meet, such as tier=public, by default all do."`
+	Endpoints  []string    `yaml:"endpoints" as:"kind" least:"one is required; leave it out for all" doc:"Kinds of endpoints in order, of which the first that a Service has is published. By default gateway, load-balancer, external-ips, node-ports, and pods if they are routable."`
+	Routable   bool        `yaml:"pods" as:"routable" quoted:"true" doc:"routable says that consumers reach the addresses of pods. Leave it out if they do not."`
+	Names      []NameGrant `yaml:"allow_names" needs:"namespaces names" least:"one is required; leave it out for none" doc:"Names that Services may have by annotation beside those of their namespace, by default none."`
 
 	// Labels and Annotations are keys of labels and annotations of Services that are
 	// published as labels. No key is in both.
@@ -104,8 +104,8 @@ type Kubernetes struct {
 
 // NameGrant are names that a cluster's namespaces may use.
 type NameGrant struct {
-	Namespaces []string `yaml:"namespaces" as:"namespace" least:"one is required"` // "*" is all of them
-	Names      []string `yaml:"names" as:"name" least:"one is required"`           // patterns, as package pattern has them
+	Namespaces []string `yaml:"namespaces" as:"namespace" least:"one is required" doc:"The namespaces that may use the names; * is all."`
+	Names      []string `yaml:"names" as:"name" least:"one is required" doc:"The names, or patterns such as *.pay.west.fed.example."`
 }
 
 // EndpointKinds returns the kinds of endpoints that a Service may have, in the usual

@@ -20,16 +20,16 @@ type Export struct {
 // ruleSection is one as it stands in a file.
 type ruleSection struct {
 	Match struct {
-		FQDN   []string          `yaml:"fqdn" least:"one is required; leave it out for all"`
-		Labels map[string]string `yaml:"labels" empty:"true" least:"one is required; leave it out for all"`
-		Tags   []string          `yaml:"tags" least:"one is required; leave it out for all"`
-	} `yaml:"match"`
-	To        []string          `yaml:"to" least:"one is required"`
-	As        map[string]string `yaml:"as" least:"one is required; leave it out for none"`
+		FQDN   []string          `yaml:"fqdn" least:"one is required; leave it out for all" doc:"Names and patterns, of which one must fit: *.pay.example is every name below it."`
+		Labels map[string]string `yaml:"labels" empty:"true" least:"one is required; leave it out for all" doc:"Labels of the service, all of which must fit; * is any value."`
+		Tags   []string          `yaml:"tags" least:"one is required; leave it out for all" doc:"Tags, of which the service must have one."`
+	} `yaml:"match" doc:"Which services the rule is for, by default all. Every condition must be met."`
+	To        []string          `yaml:"to" least:"one is required" doc:"The consumers that the rule is for: identities, or patterns such as spiffe://partner.example/*."`
+	As        map[string]string `yaml:"as" least:"one is required; leave it out for none" doc:"Names to move with all below them, FROM: TO. The longest FROM counts."`
 	Endpoints struct {
-		Labels []string `yaml:"labels" least:"one is required; leave it out for all"`
-	} `yaml:"endpoints" needs:"labels"`
-	Strip []string `yaml:"strip" least:"one is required; leave it out for none"`
+		Labels []string `yaml:"labels" least:"one is required; leave it out for all" doc:"Labels, of which a told endpoint must have one. Instances and services without such an endpoint are hidden."`
+	} `yaml:"endpoints" needs:"labels" doc:"Which endpoints are told, by default all."`
+	Strip []string `yaml:"strip" least:"one is required; leave it out for none" doc:"What is left out: description, tags, sans, labels.KEY or metadata.KEY, where * stands for any characters."`
 }
 
 // readExports compiles the export policy of a catalog, which is at that path.

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/setting"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 )
 
@@ -24,53 +26,53 @@ type rootSection struct {
 	Config
 
 	Status struct {
-		certificateFiles
+		Listen string `yaml:"listen" as:"address" doc:"The address of the status page, as host:port, such as localhost:9156."`
 
-		Listen string `yaml:"listen" as:"address"`
-	} `yaml:"status" short:"listen" needs:"listen"`
+		certificateFiles
+	} `yaml:"status" short:"listen" needs:"listen" doc:"Where the status page and federationctl why are served, by default nowhere. An address alone stands for listen; one that is not loopback needs cert, key and ca."`
 	Identity struct {
-		Files  certificateFiles `yaml:"files" needs:"cert key ca"`
+		Files  certificateFiles `yaml:"files" needs:"cert key ca" doc:"The certificate, the key and the authorities of consumers as files, all of which are needed."`
 		SPIFFE struct {
-			Socket       string   `yaml:"socket" as:"socket"`
-			TrustDomains []string `yaml:"trust_domains" as:"trust" least:"one is required; leave it out for none"`
-		} `yaml:"spiffe" needs:"socket"`
-	} `yaml:"identity" one:"files spiffe" why:"the identity has one origin"`
-	Catalogs []*catalogSection `yaml:"catalogs" one:"sources relay" least:"one is required" why:"a relay is the whole catalog; beside other sources it is one of them, in their list"`
+			Socket       string   `yaml:"socket" as:"socket" doc:"The address of the agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081."`
+			TrustDomains []string `yaml:"trust_domains" as:"trust" least:"one is required; leave it out for none" doc:"Further trust domains whose consumers are accepted, by default only that of the owner."`
+		} `yaml:"spiffe" needs:"socket" doc:"The SPIFFE agent that issues certificate, key and authorities."`
+	} `yaml:"identity" one:"files spiffe" why:"the identity has one origin" doc:"What the owner shows to consumers, and whom it believes: files or spiffe."`
+	Catalogs []*catalogSection `yaml:"catalogs" one:"sources relay" least:"one is required" why:"a relay is the whole catalog; beside other sources it is one of them, in their list" doc:"What is published, one catalog for each server_name: sources or a relay."`
 }
 
 // certificateFiles are those of a certificate.
 type certificateFiles struct {
-	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
-	CA   string `yaml:"ca"`
+	Cert string `yaml:"cert" doc:"A PEM file with the certificate to show, then intermediate ones. A renewed file is used without a restart."`
+	Key  string `yaml:"key" doc:"A PEM file with the key of cert."`
+	CA   string `yaml:"ca" doc:"A PEM file with the authorities that may have signed the certificate of the other side."`
 }
 
 type catalogSection struct {
 	Catalog
 
-	Sources []*sourceSection `yaml:"sources" one:"file kubernetes registration nsm relay" least:"one is required" why:"give each a '-' of its own"`
-	Relay   *Relay           `yaml:"relay" needs:"addresses"`
-	Exports []*ruleSection   `yaml:"exports" needs:"to"`
+	Sources []*sourceSection `yaml:"sources" one:"file kubernetes registration nsm relay" least:"one is required" why:"give each a '-' of its own" doc:"What fills the catalog, each entry of one kind. Where two publish the same name, the first wins."`
+	Relay   *Relay           `yaml:"relay" needs:"addresses" doc:"Another owner whose catalog is passed on, in place of sources. It has the keys of sources.relay but lifetime."`
+	Exports []*ruleSection   `yaml:"exports" needs:"to" doc:"Rules that say who is told what, of which the first that fits decides. Without exports, everybody in allow is told everything; [] tells nobody anything."`
 }
 
 // sourceSection is a source: one of its fields.
 type sourceSection struct {
 	File *struct {
-		withdrawLimits
 		File
-
-		MaxWithdraw int `yaml:"max_withdraw" as:"share"` // nothing is paused by default
-	} `yaml:"file" needs:"path"`
-	Kubernetes   *kubernetesSection   `yaml:"kubernetes" needs:"cluster zone"`
-	Registration *registrationSection `yaml:"registration" needs:"rules"`
-	NSM          *struct {
 		withdrawLimits
+
+		MaxWithdraw int `yaml:"max_withdraw" as:"share" doc:"As for a cluster, but off by default, because whoever edits a file means it. Set it if a program writes the file."`
+	} `yaml:"file" needs:"path" doc:"A catalog file, which is followed."`
+	Kubernetes   *kubernetesSection   `yaml:"kubernetes" needs:"cluster zone" doc:"A cluster that exports Services."`
+	Registration *registrationSection `yaml:"registration" needs:"rules" doc:"Programs that register themselves."`
+	NSM          *struct {
 		NSM
-	} `yaml:"nsm" needs:"registry zone"`
+		withdrawLimits
+	} `yaml:"nsm" needs:"registry zone" doc:"A registry of Network Service Mesh."`
 	Relay *struct {
-		sourceLifetime
 		Relay
-	} `yaml:"relay" needs:"addresses"`
+		sourceLifetime
+	} `yaml:"relay" needs:"addresses" doc:"Another owner whose catalog is passed on beside other sources, at most one in a catalog."`
 }
 
 // withdrawLimits are of every source that lists what there is. By default they pause what
@@ -78,44 +80,52 @@ type sourceSection struct {
 type withdrawLimits struct {
 	sourceLifetime
 
-	MaxWithdraw   int           `yaml:"max_withdraw" as:"share" default:"50%"`
-	WithdrawAfter time.Duration `yaml:"withdraw_after" as:"patience" default:"1h"`
+	MaxWithdraw   int           `yaml:"max_withdraw" as:"share" default:"50%" doc:"The share of services that may go within a minute before the owner pauses their withdrawal, or off. 50% means that an empty or restored registry takes nothing away before you confirm it. Raise it if your services go in large groups."`
+	WithdrawAfter time.Duration `yaml:"withdraw_after" as:"patience" default:"1h" doc:"When paused services are withdrawn all the same, or never. 1h means that somebody has an hour to look. Raise it if nobody watches at night."`
 }
 
 type sourceLifetime struct {
-	Lifetime time.Duration `yaml:"lifetime" as:"lifetime" default:"1h"`
+	Lifetime time.Duration `yaml:"lifetime" as:"lifetime" default:"1h" doc:"How long services stay while their origin cannot be asked, or forever. 1h means that they are withdrawn when it has been away for an hour. Raise it to the longest repair that you expect."`
 }
 
 type kubernetesSection struct {
-	withdrawLimits
 	Kubernetes
+	withdrawLimits
 
 	Publish struct {
-		Labels      []string `yaml:"labels" as:"key" least:"one is required; leave it out for none"`
-		Annotations []string `yaml:"annotations" as:"key" least:"one is required; leave it out for none"`
-	} `yaml:"publish"`
+		Labels      []string `yaml:"labels" as:"key" least:"one is required; leave it out for none" doc:"Keys of labels to publish, such as tier."`
+		Annotations []string `yaml:"annotations" as:"key" least:"one is required; leave it out for none" doc:"Keys of annotations to publish, such as acme.example/team."`
+	} `yaml:"publish" doc:"What Services have that is published as labels, by default nothing. exports can choose by it."`
 }
 
 type registrationSection struct {
-	sourceLifetime
 	Registration
+	sourceLifetime
 
 	Store struct {
 		Etcd *struct {
 			Etcd
 
-			TLS certificateFiles `yaml:"tls"`
-		} `yaml:"etcd" needs:"endpoints"`
-	} `yaml:"store" needs:"etcd"`
+			TLS certificateFiles `yaml:"tls" doc:"Files for https, by default the authorities of the system and no certificate."`
+		} `yaml:"etcd" needs:"endpoints" doc:"The etcd that keeps registrations."`
+	} `yaml:"store" needs:"etcd" doc:"Where several owners share registrations. Without it, one owner keeps them in memory."`
 }
 
 // configReader makes a configuration of what stands in a file, and notes what is wrong with it.
 type configReader struct{ *problem.Document }
 
+// needed are the keys that a file must have.
+const needed = "identity allow catalogs"
+
+// Schema returns what a configuration may have.
+func Schema() *setting.Schema {
+	return setting.SchemaOf(reflect.TypeFor[rootSection](), `needs:"`+needed+`"`)
+}
+
 // readContent returns a configuration, which can be used where nothing is wrong.
 func readContent(data []byte) (Config, configReader) {
 	var d rootSection
-	r := configReader{problem.Read(data, MaxBytes, "a configuration is", "identity allow catalogs", valueFormats(), &d)}
+	r := configReader{problem.Read(data, MaxBytes, "a configuration is", needed, valueFormats(), &d)}
 	c := d.Config
 	if !r.HasValue("") {
 		return c, r

@@ -3,7 +3,6 @@ package config
 import (
 	"regexp"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -17,11 +16,8 @@ const (
 	FormRules         = "rules"         // of a registration
 )
 
-// topKeys are the keys at the top of a configuration.
-var topKeys = []string{"listen", "metrics", "status", "window", "identity", "allow", "allow_addresses", "audit", "catalogs"}
-
 // keyLine matches a key of the outermost mapping of a file in YAML.
-var keyLine = regexp.MustCompile(`(?m)^["']?(services|rules|` + strings.Join(topKeys, "|") + `)["']?[ \t]*:`)
+var keyLine = regexp.MustCompile(`(?m)^["']?([a-z_]+)["']?[ \t]*:`)
 
 // RecognizeForm returns the form that the content of a file looks most like, by the keys of
 // its outermost mapping: a catalog has services, and where there are none, a
@@ -41,9 +37,9 @@ func RecognizeForm(data []byte) (form string) {
 			keys = append(keys, string(match[1]))
 		}
 	}
-	switch {
+	switch known := Schema().Properties; {
 	case slices.Contains(keys, "services"):
-	case slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(topKeys, key) }):
+	case slices.ContainsFunc(keys, func(key string) bool { return known[key] != nil }):
 		return FormConfiguration
 	case slices.Contains(keys, "rules"):
 		return FormRules

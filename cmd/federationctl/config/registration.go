@@ -15,42 +15,42 @@ import (
 
 // Registration is where programs tell of themselves.
 type Registration struct {
-	Name   string `yaml:"name" as:"label" default:"registration"` // begins the names of its services
-	Listen string `yaml:"listen" as:"address"`                    // host:port for providers; empty for the owner's own
-	Rules  string `yaml:"rules"`                                  // path of the rules that say who may register what
+	Name   string `yaml:"name" as:"label" default:"registration" doc:"What begins the names of its services: registration/FQDN."`
+	Listen string `yaml:"listen" as:"address" doc:"A port for providers alone, as host:port. Without it they use that of consumers, where the server name of their TLS handshake chooses the catalog."`
+	Rules  string `yaml:"rules" doc:"The path of the rules that say who may register what. The file is followed."`
 
 	// Owner is the name by which owners that share a store tell each other apart; empty
 	// for one that is made of the host name and the port.
-	Owner string `yaml:"owner" as:"word"`
+	Owner string `yaml:"owner" as:"word" doc:"The name of this owner at the store, by default host name and port. It must be unique, and the same after a restart."`
 
 	// Etcd is where several owners share what is registered. Without it, it is in memory.
 	Etcd *Etcd
 
-	Convergence time.Duration `yaml:"convergence" as:"duration" default:"2m" max:"1h" min:"1s"` // how long after a start providers have to come back
-	Linger      time.Duration `yaml:"linger" as:"duration" default:"30s" max:"1h" min:"0s"`     // how long the last node of a service that has expired stays; 0 for not at all
-	MaxNodes    int           `yaml:"max_nodes" as:"number" default:"1000000" max:"1000000"`
+	Convergence time.Duration `yaml:"convergence" as:"duration" default:"2m" max:"1h" min:"1s" doc:"How long after a start nothing is withdrawn, so that providers can come back, 1s to 1h. 2m means that a program that died with the owner is withdrawn two minutes later. Make it longer than the ttls of the rules."`
+	Linger      time.Duration `yaml:"linger" as:"duration" default:"30s" max:"1h" min:"0s" doc:"How long the last node of a service stays after it has expired, 0 to 1h. 30s means that a program that is silent half a minute too long does not take its name away. Raise it if programs are restarted slowly."`
+	MaxNodes    int           `yaml:"max_nodes" as:"number" default:"1000000" max:"1000000" doc:"How many nodes may be registered, a million at most. Lower it to bound memory, because further nodes are refused."`
 }
 
 // Etcd is a cluster of etcd that keeps what is registered.
 type Etcd struct {
-	Endpoints []string `yaml:"endpoints" as:"member" least:"one is required"` // URLs, all of them of http or of https
-	Prefix    string   `yaml:"prefix" as:"prefix"`                            // of its keys
+	Endpoints []string `yaml:"endpoints" as:"member" least:"one is required" doc:"The URLs of its members, all https or all http."`
+	Prefix    string   `yaml:"prefix" as:"prefix" doc:"What its keys begin with, by default /federation/NAME. Owners that share registrations have the same."`
 
 	// TLS has the files for endpoints of https: the authorities, those of the system by
 	// default, and the certificate to show, none by default.
 	TLS mtls.Files
 
-	Username     string `yaml:"username"` // together with the file, or none
-	PasswordFile string `yaml:"password_file"`
+	Username     string `yaml:"username" doc:"The user of etcd, together with password_file."`
+	PasswordFile string `yaml:"password_file" doc:"A file with the password, which is read at the start, and sent to another machine over https only."`
 }
 
 // NSM is the registry of a Network Service Mesh.
 type NSM struct {
-	Name     string          `yaml:"name" as:"label" default:"nsm"`
-	Registry string          `yaml:"registry" as:"registry"`             // tcp://host:port or unix:///path
-	IDs      []federation.ID `yaml:"registry_ids" as:"id" quoted:"true"` // that the registry must have one of; empty for its host name
-	Zone     string          `yaml:"zone" as:"host"`                     // that fqdns are in, as in the file
-	Plain    bool            `yaml:"tls" as:"none" quoted:"true"`        // whether the registry is asked without TLS; it is on this machine
+	Name     string          `yaml:"name" as:"label" default:"nsm" doc:"What begins the names of its services: nsm/NETWORK-SERVICE."`
+	Registry string          `yaml:"registry" as:"registry" doc:"The address of the registry, tcp://HOST:PORT or unix:///PATH."`
+	IDs      []federation.ID `yaml:"registry_ids" as:"id" quoted:"true" doc:"Identities of which the registry must have one, by default its host name. With identity.spiffe they are required."`
+	Zone     string          `yaml:"zone" as:"host" doc:"The zone of its names, NETWORK-SERVICE.ZONE."`
+	Plain    bool            `yaml:"tls" as:"none" quoted:"true" doc:"none asks without TLS a registry on this machine. Leave it out for mutual TLS with the identity of the owner."`
 }
 
 const mostText = 255 // bytes of a name or a prefix

@@ -18,16 +18,16 @@ import (
 // Relay is another owner, whose catalog is the whole of this one or a part of it. Its bounds
 // are those of a Corefile.
 type Relay struct {
-	Name       string          `yaml:"name" as:"owner"`                                                                                                        // of the owner; the default where the file gives it none
-	Addresses  []string        `yaml:"addresses" as:"replica" least:"one is required"`                                                                         // host:port of the owner's replicas, at least one; tried in turn
-	IDs        []federation.ID `yaml:"owner_ids" as:"id" quoted:"true" least:"one is required; leave it out where the server name is that of the certificate"` // of which the owner must have one; empty for the server name
-	ServerName string          `yaml:"tls_servername" as:"ip or host"`                                                                                         // that the owner is asked for; empty for the host of each address
-	Version    wire.APIVersion `yaml:"api" as:"version" default:"v1alpha2"`                                                                                    // of the API
+	Name       string          `yaml:"name" as:"owner" doc:"What the followed owner is called in metrics, status and persist, by default its only identity or its first address."`
+	Addresses  []string        `yaml:"addresses" as:"replica" least:"one is required" doc:"The owner to follow, as host:port. Several addresses are its replicas, which are tried in turn."`
+	IDs        []federation.ID `yaml:"owner_ids" as:"id" quoted:"true" least:"one is required; leave it out where the server name is that of the certificate" doc:"Identities of which the owner must have one, by default tls_servername. With identity.spiffe, one must be a SPIFFE ID."`
+	ServerName string          `yaml:"tls_servername" as:"ip or host" doc:"The name to ask for in the TLS handshake, by default the host of each address."`
+	Version    wire.APIVersion `yaml:"api" as:"version" default:"v1alpha2" doc:"The version of the protocol that the owner speaks. With v1alpha1, selectors and labels of endpoints are lost."`
 
-	Zones      []federation.FQDN `yaml:"zones" as:"zone" least:"one is required; leave it out for all"` // that the owner may publish in; empty for everywhere
-	Settle     time.Duration     `yaml:"settle" as:"duration" default:"5s" max:"10m" min:"100ms"`       // how long an owner is silent that does not mark the end of its catalog
-	MaxCatalog int64             `yaml:"max_catalog" as:"size" default:"1GiB" max:"1024GiB" min:"1MiB"` // octets; see catalog.Size
-	Persist    string            `yaml:"persist"`                                                       // path of the file that keeps the catalog through a restart; empty for none
+	Zones      []federation.FQDN `yaml:"zones" as:"zone" least:"one is required; leave it out for all" doc:"The zones that the owner may publish in, by default all. Services elsewhere are refused."`
+	Settle     time.Duration     `yaml:"settle" as:"duration" default:"5s" max:"10m" min:"100ms" doc:"After which silence the catalog of an owner that does not mark its end is complete, 100ms to 10m. Raise it if the owner pauses within its catalog."`
+	MaxCatalog int64             `yaml:"max_catalog" as:"size" default:"1GiB" max:"1024GiB" min:"1MiB" doc:"The memory that its services may take, at most 1024GiB; further ones are refused. A service with one endpoint counts 700 octets."`
+	Persist    string            `yaml:"persist" doc:"A file that keeps the catalog through a restart, by default none. Each relay needs a file of its own."`
 }
 
 // toSource returns the source that a relay is, under the default name where it has none.

@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/setting"
 )
 
 // MaxBytes is how large a file of rules may be.
@@ -26,21 +28,21 @@ const (
 
 // fileContent is what stands in a file.
 type fileContent struct {
-	Rules []*fileEntry `yaml:"rules" needs:"name providers services" most:"1000"`
+	Rules []*fileEntry `yaml:"rules" needs:"name providers services" most:"1000" doc:"Who may register what. The first rule that fits decides, and what no rule allows is refused."`
 }
 
 // fileEntry is a rule as it stands in a file.
 type fileEntry struct {
-	Name      string           `yaml:"name" as:"name"`
-	Providers []capture.ID     `yaml:"providers" as:"provider" most:"256" least:"one is required"`
-	Services  []capture.Name   `yaml:"services" as:"service" most:"256" least:"one is required"`
-	Addresses []allowedAddress `yaml:"addresses" as:"address" most:"256" least:"one is required; leave it out for that of the connection"`
+	Name      string           `yaml:"name" as:"name" doc:"What the rule is called in refusals, logs and lists."`
+	Providers []capture.ID     `yaml:"providers" as:"provider" most:"256" least:"one is required" doc:"Identities, or patterns of them, of which a provider must have one. A part in braces is captured for services and addresses."`
+	Services  []capture.Name   `yaml:"services" as:"service" most:"256" least:"one is required" doc:"Names, or patterns of them, that the providers may register."`
+	Addresses []allowedAddress `yaml:"addresses" as:"address" most:"256" least:"one is required; leave it out for that of the connection" doc:"Where nodes may be: peer, addresses, ranges, or patterns of host names. By default peer, the address that the connection comes from; behind NAT, use ranges."`
 	TTL       struct {
-		Min     time.Duration `yaml:"min" as:"ttl" default:"5s"`
-		Max     time.Duration `yaml:"max" as:"ttl" default:"5m"`
-		Default time.Duration `yaml:"default" as:"ttl" default:"30s"`
-	} `yaml:"ttl"`
-	Quota int `yaml:"quota" as:"quota" default:"100"`
+		Min     time.Duration `yaml:"min" as:"ttl" default:"5s" doc:"The shortest ttl that a provider may ask for, from 1s."`
+		Max     time.Duration `yaml:"max" as:"ttl" default:"5m" doc:"The longest ttl that a provider may ask for, up to 1h."`
+		Default time.Duration `yaml:"default" as:"ttl" default:"30s" doc:"The ttl of a provider that asks for none. 30s means that a program that was killed is withdrawn half a minute later."`
+	} `yaml:"ttl" doc:"How long a node stays without a word of its provider."`
+	Quota int `yaml:"quota" as:"quota" default:"100" doc:"How many nodes one identity may register. Raise it if one identity stands for many programs."`
 }
 
 // allowedAddress is what a rule allows, one of the first three, and how it is written.
@@ -52,6 +54,11 @@ type allowedAddress struct {
 }
 
 func (a allowedAddress) String() string { return a.text }
+
+// Schema returns what a file of rules may have.
+func Schema() *setting.Schema {
+	return setting.SchemaOf(reflect.TypeFor[fileContent](), `needs:"rules"`)
+}
 
 // Parse reads a file of rules. It returns either the rules or, in the order of lines,
 // all that is wrong with the file.
