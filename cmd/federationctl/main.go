@@ -142,7 +142,7 @@ also when its output cannot be written, for example to a closed pipe.`,
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), checkCommand(ctx), policyCommand(ctx),
-		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), pkiCommand())
+		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), explainCommand(), pkiCommand())
 	// Who asks for help wants to see a call first.
 	const examples = "{{if .HasExample}}\n\nExamples:\n{{.Example}}{{end}}"
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), examples, "", 1))
