@@ -10,7 +10,7 @@
 // A Service has a name, which its owner gives it, an [FQDN], by which clients reach it, and endpoints. An
 // [Endpoint] is a port of an [Address], and that is an IP address or a host name. An [Instance] is one of the
 // backing services that share the fqdn, such as one version: it speaks one [Protocol], and selects endpoints
-// by their labels. An [Event] is one message of an owner. An [ID] says who a consumer or an owner is.
+// by their labels. An [ID] says who a consumer or an owner is.
 //
 // Names and addresses are valid by construction, because only functions such as [ParseFQDN] make them.
 // [Service.Validate] checks a service once. After that nothing checks it again, and nothing changes it, so

@@ -2,7 +2,6 @@ package federation_test
 
 import (
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -198,15 +197,5 @@ func TestEndpointString(t *testing.T) {
 		if got := (federation.Endpoint{Address: must.Get(federation.ParseAddress(address))(t), Port: 443}).String(); got != want {
 			t.Errorf("an endpoint at %s is %s, expected %s", address, got, want)
 		}
-	}
-}
-
-func TestOperationString(t *testing.T) {
-	var got []string
-	for o := federation.Alive; o <= federation.End; o++ {
-		got = append(got, o.String())
-	}
-	if want := []string{"alive", "upsert", "delete", "end"}; !slices.Equal(got, want) {
-		t.Errorf("operations are written %q, expected %q", got, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
@@ -46,7 +47,7 @@ var registerMetrics = sync.OnceFunc(func() {
 type metricsObserver struct{}
 
 // Responded implements agent.Observer.
-func (metricsObserver) Responded(owner string, op federation.Operation) {
+func (metricsObserver) Responded(owner string, op wire.Operation) {
 	responses.WithLabelValues(owner, op.String()).Inc()
 }
 

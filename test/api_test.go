@@ -31,7 +31,7 @@ var publicPackages = []string{
 
 const (
 	mostPublicPackages = 5
-	mostPublicNames    = 94 // without methods and fields
+	mostPublicNames    = 88 // without methods and fields
 	screen             = 60 // lines, which `go doc` of a public package fits
 
 	// unstable stands in the comment of every other package that a program could import.

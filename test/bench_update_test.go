@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/zonetest"
@@ -25,12 +26,12 @@ import (
 // deaf is an observer that keeps nothing.
 type deaf struct{}
 
-func (deaf) Visible(time.Duration)                  {}
-func (deaf) Responded(string, federation.Operation) {}
-func (deaf) Refused(string, federation.Reason)      {}
-func (deaf) Ended(string, string)                   {}
-func (deaf) PersistFailed(string)                   {}
-func (deaf) Forgotten(string)                       {}
+func (deaf) Visible(time.Duration)             {}
+func (deaf) Responded(string, wire.Operation)  {}
+func (deaf) Refused(string, federation.Reason) {}
+func (deaf) Ended(string, string)              {}
+func (deaf) PersistFailed(string)              {}
+func (deaf) Forgotten(string)                  {}
 
 func benchZone(b *testing.B) zone.Config {
 	b.Helper()

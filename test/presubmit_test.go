@@ -48,7 +48,7 @@ var wings = map[string][]string{
 	"internal/wire":           {"federation", "proto"},
 	"internal/policy":         {"federation", "internal/wire"},
 	"internal/status":         {"federation", "federation/mtls", "internal", "internal/wire"},
-	"internal/status/history": {"federation", "internal/catalog", "internal/consumer", "internal/status", "internal/stream"},
+	"internal/status/history": {"federation", "internal/catalog", "internal/consumer", "internal/status", "internal/stream", "internal/wire"},
 	"internal/catalog":        {"federation", "internal", "internal/wire", "proto"},
 	"internal/stream":         {"federation", "federation/mtls", "internal", "internal/catalog", "internal/wire", "proto"},
 	"internal/snapshot":       {"federation", "internal", "internal/catalog", "internal/wire", "proto"},

@@ -10,14 +10,15 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // synced returns a complete catalog of n services on an open stream, and their events.
-func synced(b *testing.B, n int) (*catalog.Catalog, []federation.Event) {
+func synced(b *testing.B, n int) (*catalog.Catalog, []wire.Event) {
 	b.Helper()
-	events := make([]federation.Event, n)
+	events := make([]wire.Event, n)
 	for i := range events {
 		s := &federation.Service{
 			Name:      fmt.Sprintf("service-%07d", i),
@@ -25,16 +26,16 @@ func synced(b *testing.B, n int) (*catalog.Catalog, []federation.Event) {
 			Endpoints: []federation.Endpoint{{Address: address(b, "192.0.2.1"), Port: 80}},
 			Instances: []federation.Instance{{ID: "a", Protocol: federation.HTTP}},
 		}
-		events[i] = federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}
+		events[i] = wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}
 	}
 	c := catalog.New(catalog.Rules{Retention: time.Hour, Settle: time.Second})
 	c.OpenStream(epoch)
 	apply(b, c, events...)
-	apply(b, c, federation.Event{Operation: federation.End})
+	apply(b, c, wire.Event{Operation: wire.End})
 	return c, events
 }
 
-func apply(b *testing.B, c *catalog.Catalog, events ...federation.Event) {
+func apply(b *testing.B, c *catalog.Catalog, events ...wire.Event) {
 	b.Helper()
 	for _, ev := range events {
 		must.Do(b, c.ApplyEvent(ev, epoch))
@@ -47,7 +48,7 @@ func BenchmarkUpdate(b *testing.B) {
 	for _, size := range []int{1_000, 1_000_000} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			c, events := synced(b, size)
-			changed := make([]federation.Event, min(size, 10_000))
+			changed := make([]wire.Event, min(size, 10_000))
 			for i := range changed {
 				s := *events[i].Service
 				s.Description = "changed"
@@ -78,7 +79,7 @@ func BenchmarkResync(b *testing.B) {
 			for b.Loop() {
 				c.OpenStream(epoch)
 				apply(b, c, events...)
-				apply(b, c, federation.Event{Operation: federation.End})
+				apply(b, c, wire.Event{Operation: wire.End})
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/service")
 
@@ -102,7 +103,7 @@ func BenchmarkAdopt(b *testing.B) {
 					c.AdoptServices(held)
 					c.TakeChanges()
 				}
-				apply(b, c, federation.Event{Operation: federation.End})
+				apply(b, c, wire.Event{Operation: wire.End})
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/service")
 		})

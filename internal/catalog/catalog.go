@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
@@ -240,7 +241,7 @@ func (c *Catalog) ExpectEndMarker() { c.stream.marked = c.stream.open }
 // the caller. A service that is not imported is no error.
 //
 // Of a service that is not admitted, the catalog keeps only the name and the kind of reason.
-func (c *Catalog) ApplyEvent(ev federation.Event, now time.Time) error {
+func (c *Catalog) ApplyEvent(ev wire.Event, now time.Time) error {
 	if !c.stream.open {
 		return errNoStream
 	}
@@ -248,19 +249,19 @@ func (c *Catalog) ApplyEvent(ev federation.Event, now time.Time) error {
 		c.stream.restartSilence(now)
 	}
 	switch ev.Operation {
-	case federation.Alive:
+	case wire.Alive:
 		return nil
-	case federation.End:
+	case wire.End:
 		c.endGrace()
 		if !c.stream.synced || c.count.stale > 0 {
 			c.sweepUnannounced()
 			c.markSynced(now)
 		}
 		return nil
-	case federation.Delete:
+	case wire.Delete:
 		// The guard is for conclusions of ours, never for what the owner says.
 		c.removeRecord(c.ids.deletedName(ev), CauseWithdrawn)
-	case federation.Upsert:
+	case wire.Upsert:
 		invalid := c.admissionError(ev.Service)
 		if invalid == ErrNotImported {
 			c.leaveOut(ev.Name, ev.ID, now)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -48,9 +49,9 @@ func TestCovers(t *testing.T) {
 				c.OpenStream(now)
 			case "services":
 				for _, name := range []string{"a", "b"} {
-					must.Do(t, c.ApplyEvent(federation.Event{Operation: federation.Upsert, Name: name, ID: name, Service: services.At(name+".fed.example", "192.0.2.1")}, now))
+					must.Do(t, c.ApplyEvent(wire.Event{Operation: wire.Upsert, Name: name, ID: name, Service: services.At(name+".fed.example", "192.0.2.1")}, now))
 				}
-				must.Do(t, c.ApplyEvent(federation.Event{Operation: federation.End}, now))
+				must.Do(t, c.ApplyEvent(wire.Event{Operation: wire.End}, now))
 			}
 			if s := c.Summary(); fmt.Sprint(s.Omits, " ", s.Covers) != step[1] {
 				t.Errorf("%v: after step %d they are %v %s", steps, i, s.Omits, s.Covers)

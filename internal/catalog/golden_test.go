@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -123,17 +124,17 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 	case "advance":
 		c.AdvanceTo(now)
 	case "alive":
-		show("alive", c.ApplyEvent(federation.Event{Operation: federation.Alive}, now))
+		show("alive", c.ApplyEvent(wire.Event{Operation: wire.Alive}, now))
 	case "end":
-		show("end", c.ApplyEvent(federation.Event{Operation: federation.End}, now))
+		show("end", c.ApplyEvent(wire.Event{Operation: wire.End}, now))
 	case "up":
 		for _, name := range names {
 			s := service(t, name, options)
-			show(name, c.ApplyEvent(federation.Event{Operation: federation.Upsert, Name: name, ID: options["id"], Service: s}, now))
+			show(name, c.ApplyEvent(wire.Event{Operation: wire.Upsert, Name: name, ID: options["id"], Service: s}, now))
 		}
 	case "delete", "delete-id":
 		for _, name := range names {
-			ev := federation.Event{Operation: federation.Delete, Name: name}
+			ev := wire.Event{Operation: wire.Delete, Name: name}
 			if command == "delete-id" {
 				ev.ID = name
 			}

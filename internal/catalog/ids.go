@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // serviceIDs keeps the IDs of those services whose ID differs from their name, in both directions,
@@ -53,7 +53,7 @@ func (i *serviceIDs) releaseID(name, id string) {
 // deletedName returns the name of the service that a deletion is about: the service that came with
 // the ID of the deletion, or else the service that has the ID as its name. An ID that no service
 // has is no mistake, because owners may repeat deletions, and delete what is not imported.
-func (i *serviceIDs) deletedName(ev federation.Event) string {
+func (i *serviceIDs) deletedName(ev wire.Event) string {
 	if ev.ID == "" {
 		return ev.Name
 	}

@@ -213,7 +213,7 @@ func TestMemoryOfNotImported(t *testing.T) {
 	before := heap()
 	for i := range services {
 		s.Name = fmt.Sprintf("service-%d", i)
-		must.Do(t, c.ApplyEvent(federation.Event{Operation: federation.Upsert, Name: s.Name, ID: fmt.Sprint(i), Service: s}, epoch))
+		must.Do(t, c.ApplyEvent(wire.Event{Operation: wire.Upsert, Name: s.Name, ID: fmt.Sprint(i), Service: s}, epoch))
 	}
 	taken := int(heap() - before)
 	if n := c.Summary().NotImported; n != services || taken > most {
@@ -242,7 +242,7 @@ func TestMemoryOfTinyServices(t *testing.T) {
 			if i%2 == 0 {
 				s.Description = "x"
 			}
-			_ = c.ApplyEvent(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, epoch)
+			_ = c.ApplyEvent(wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}, epoch)
 		}
 		c.TakeChanges()
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 	"github.com/hamlet-federation/coredns-federation/test/kit/nightly"
@@ -133,14 +134,14 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			for _, name := range names {
 				s, id := randomService(name), randomID(name)
 				*log = append(*log, fmt.Sprintf("  %s %s %s %d ID %q", name, s.FQDN, s.Description, len(s.Instances), id))
-				err := c.ApplyEvent(federation.Event{Operation: federation.Upsert, Name: name, ID: id, Service: s}, now)
+				err := c.ApplyEvent(wire.Event{Operation: wire.Upsert, Name: name, ID: id, Service: s}, now)
 				if got, want := reason(err), m.up(name, id, s, now); got != want {
 					return fmt.Sprintf("up %s: reason %s, want %s", name, got, want)
 				}
 			}
 			removable = func(c catalog.Change) bool { return m.services[c.Name] == nil && slices.Contains(names, c.Name) }
 		case "delete":
-			if err := c.ApplyEvent(federation.Event{Operation: federation.Delete, Name: name}, now); (err == nil) != m.open {
+			if err := c.ApplyEvent(wire.Event{Operation: wire.Delete, Name: name}, now); (err == nil) != m.open {
 				return fmt.Sprint("delete: ", err)
 			}
 			if m.open {
@@ -155,12 +156,12 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			id := pick(r, "s1", "s2", "id-1", "id-2", "id-3")
 			*log = append(*log, "  "+id)
 			want := m.deleteByID(id, now)
-			if err := c.ApplyEvent(federation.Event{Operation: federation.Delete, Name: id, ID: id}, now); (err == nil) != m.open {
+			if err := c.ApplyEvent(wire.Event{Operation: wire.Delete, Name: id, ID: id}, now); (err == nil) != m.open {
 				return fmt.Sprint("delete by ID: ", err)
 			}
 			removable = func(c catalog.Change) bool { return c.Name == want }
 		case "alive":
-			_ = c.ApplyEvent(federation.Event{Operation: federation.Alive}, now)
+			_ = c.ApplyEvent(wire.Event{Operation: wire.Alive}, now)
 			if m.open && !m.content {
 				m.hear(now)
 			}
@@ -173,7 +174,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			c.NoteRefusal(name, id, now)
 			m.refused(name, id, now)
 		case "end":
-			_ = c.ApplyEvent(federation.Event{Operation: federation.End}, now)
+			_ = c.ApplyEvent(wire.Event{Operation: wire.End}, now)
 			m.end(now)
 			removable = stale
 		case "open":

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
@@ -81,7 +81,7 @@ func TestRestoreInParts(t *testing.T) {
 				t.Error("there is a restoration after a stream")
 			}
 			c.ExpectEndMarker()
-			if err := c.ApplyEvent(federation.Event{Operation: federation.End}, epoch); err != nil || !c.Summary().Known || c.Summary().Services > 0 {
+			if err := c.ApplyEvent(wire.Event{Operation: wire.End}, epoch); err != nil || !c.Summary().Known || c.Summary().Services > 0 {
 				t.Errorf("when a stream has ended its catalog: %v, %+v", err, c.Summary())
 			}
 		})

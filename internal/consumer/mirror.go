@@ -104,7 +104,7 @@ type Changes struct {
 type Observer interface {
 	// Responded counts a response of the owner that was accepted. The name is that of its
 	// service, or empty.
-	Responded(op federation.Operation, name string)
+	Responded(op wire.Operation, name string)
 	// Refused reports a response that was answered with a NACK, and why.
 	Refused(reason *federation.InvalidError)
 	// Ended counts a session, or an attempt to open one, by the gRPC code that it
@@ -471,7 +471,7 @@ type loggedState struct {
 type NoObserver struct{}
 
 // Responded implements Observer.
-func (NoObserver) Responded(federation.Operation, string) {}
+func (NoObserver) Responded(wire.Operation, string) {}
 
 // Refused implements Observer.
 func (NoObserver) Refused(*federation.InvalidError) {}

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
@@ -172,7 +173,7 @@ func (sim *testMirror) misbehave(script string) (stop func()) {
 
 type observer struct{ *testMirror }
 
-func (o observer) Responded(op federation.Operation, _ string) {
+func (o observer) Responded(op wire.Operation, _ string) {
 	o.Record("told", "responded "+op.String())
 }
 

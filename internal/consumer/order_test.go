@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -56,7 +55,7 @@ type deaf struct {
 func (d deaf) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 	for i := range 50_000 {
 		s := services.At(fmt.Sprintf("s%d.fed.example", i), "192.0.2.1")
-		response, err := wire.Encode(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, strconv.Itoa(i), "")
+		response, err := wire.Encode(wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}, strconv.Itoa(i), "")
 		if err != nil {
 			return err
 		}

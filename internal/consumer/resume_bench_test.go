@@ -30,7 +30,7 @@ func messages(b *testing.B, n int) []*rdpb.StreamResponse {
 			Endpoints: []federation.Endpoint{{Address: address, Port: 80}},
 			Instances: []federation.Instance{{ID: "a", Protocol: federation.HTTP}},
 		}
-		event := federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}
+		event := wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}
 		if all[i], err = wire.Encode(event, "0123456789abcdef", "0123456789abcdef"); err != nil {
 			b.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func BenchmarkStream(b *testing.B) {
 					s.StreamOpened()
 					must.Do(b, s.AcceptHeader(ctx, a))
 					send()
-					s.ApplyUpdates([]stream.Update{{Event: federation.Event{Operation: federation.End}}})
+					s.ApplyUpdates([]stream.Update{{Event: wire.Event{Operation: wire.End}}})
 					if status := m.catalogStatus(); status.Services != size || status.State != catalog.Synced || status.Stale != 0 {
 						b.Fatalf("status %+v", status)
 					}

@@ -171,16 +171,16 @@ func TestSlowConsumers(t *testing.T) {
 					}
 					event := must.Get(wire.Decode(m.GetResponse()))(t)
 					switch event.Operation {
-					case federation.Upsert:
+					case wire.Upsert:
 						held[event.Name] = true
 						told++
-					case federation.Delete:
+					case wire.Delete:
 						if !held[event.Name] {
 							t.Errorf("%s is withdrawn, which was never told", event.Name)
 						}
 						delete(held, event.Name)
 					}
-					if tc.code == codes.OK && event.Operation == federation.Delete && len(held) == 0 {
+					if tc.code == codes.OK && event.Operation == wire.Delete && len(held) == 0 {
 						break reading
 					}
 				}

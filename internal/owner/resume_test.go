@@ -206,7 +206,7 @@ func TestRefusalEndsWithWhatIsHeld(t *testing.T) {
 // onWire returns a service as a version of the API says it, or nil where it cannot.
 func onWire(t testing.TB, version wire.APIVersion, s *federation.Service) *federation.Service {
 	t.Helper()
-	event := federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}
+	event := wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}
 	if version == wire.V1Alpha1 {
 		m, err := wire.EncodeV1Alpha1(event, "", false)
 		if err != nil {
@@ -317,13 +317,13 @@ func FuzzResume(f *testing.F) {
 					}
 					messages++
 					switch u.Operation {
-					case federation.Upsert:
+					case wire.Upsert:
 						if u.Told != (announced[u.Name] != nil) {
 							t.Fatalf("told %s as known %v, and it is otherwise", u.Name, u.Told)
 						}
 						announced[u.Name] = onWire(t, version, u.Encoded.Service())
 						delete(stale, u.Name)
-					case federation.Delete:
+					case wire.Delete:
 						if announced[u.Name] == nil {
 							t.Fatalf("told to delete %s, of which the consumer does not know", u.Name)
 						}

@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -32,7 +31,7 @@ import (
 // message the request if it is not nil.
 func (c *client) publish(nonce string, request *rdpb.StreamRequest) {
 	c.tb.Helper()
-	event := federation.Event{Operation: federation.Upsert, Name: "theirs", Service: service("theirs", 1)}
+	event := wire.Event{Operation: wire.Upsert, Name: "theirs", Service: service("theirs", 1)}
 	response := must.Get(wire.Encode(event, nonce, "theirs"))(c.tb)
 	must.Do(c.tb, c.stream.Send(&rdpb.BidirectionalStream{Request: request, Response: response}))
 }

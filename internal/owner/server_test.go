@@ -148,8 +148,8 @@ func (c *client) receive() (*rdpb.StreamResponse, string) {
 	c.tb.Helper()
 	m := must.Get(c.stream.Recv())(c.tb)
 	event := must.Get(wire.Decode(m.GetResponse()))(c.tb)
-	if event.Operation == federation.Alive {
-		event.Operation = federation.End
+	if event.Operation == wire.Alive {
+		event.Operation = wire.End
 	}
 	return m.GetResponse(), show(event)
 }

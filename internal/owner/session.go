@@ -166,7 +166,7 @@ func (s *streamSession) sendUpdates(ctx context.Context, updates []registry.Upda
 		}
 		var err error
 		switch u.Operation {
-		case federation.End:
+		case wire.End:
 			s.release()
 			end := *u
 			s.end = &end
@@ -204,9 +204,9 @@ func (s *streamSession) sendUpdate(u registry.Update, context string) error {
 func (s *streamSession) auditUpdate(audit *slog.Logger, u registry.Update) {
 	audit = audit.With("catalog", s.catalog.name, "consumer", s.consumer, "service", u.Name)
 	switch {
-	case u.Operation == federation.Upsert && !u.Told:
+	case u.Operation == wire.Upsert && !u.Told:
 		audit.Info("service told", "fqdn", u.Encoded.FQDN(), "rule", u.Rule)
-	case u.Operation == federation.Delete:
+	case u.Operation == wire.Delete:
 		audit.Info("service withdrawn", "reason", u.Reason)
 	}
 }
@@ -246,11 +246,11 @@ func (s *streamSession) recordAnswer(answered sentResponse, refusal string) {
 		rule := strings.TrimPrefix(refusal, "service "+safetext.Quote(answered.name)+": ")
 		s.countRefusal(blamedField(rule))
 		rule = safetext.Printable(rule)
-		if answered.operation != federation.Upsert || s.catalog.registry.NoteAnswer(registry.Refusal{Service: answered.name, Consumer: s.consumer, Rule: rule}) {
+		if answered.operation != wire.Upsert || s.catalog.registry.NoteAnswer(registry.Refusal{Service: answered.name, Consumer: s.consumer, Rule: rule}) {
 			s.log.Warn("consumer refuses a service; it is sent again when it changes",
 				"operation", answered.operation, "service", answered.name, "error", rule)
 		}
-	case answered.operation == federation.End:
+	case answered.operation == wire.End:
 		s.log.Info("consumer has the whole catalog")
 		s.clearUnseenRefusals()
 		fallthrough

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // sendWindow keeps the responses of one stream that are in flight: sent, or about to be sent, and
@@ -31,7 +31,7 @@ type sendWindow struct {
 
 // sentResponse is a response that is in flight.
 type sentResponse struct {
-	operation federation.Operation
+	operation wire.Operation
 	name      string
 	since     time.Time // as in registry.Update
 	answered  bool      // acknowledged before an older response

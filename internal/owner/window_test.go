@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -50,7 +50,7 @@ func TestWindowOracle(t *testing.T) {
 			if rnd.IntN(2) == 0 && w.freeRoom() > 0 {
 				name := strconv.Itoa(sent)
 				sent++
-				inFlight[w.addResponse(registry.Update{Event: federation.Event{Name: name}})] = name
+				inFlight[w.addResponse(registry.Update{Event: wire.Event{Name: name}})] = name
 			}
 			nonce := strconv.Itoa(max(0, sent-rnd.IntN(size+2)))
 			got, ok := w.acknowledge(nonce)

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // withheldCause is why a consumer does not have a service that it may have.
@@ -50,11 +50,11 @@ func (s *streamSession) expressUpdate(u registry.Update) (registry.Update, encod
 	if err == nil {
 		err = s.messageForm().CheckSize(m.bytes)
 	}
-	if u.Operation != federation.Upsert {
+	if u.Operation != wire.Upsert {
 		s.supplyService(u.Name)
 		// All but a service always has a message: the name in a deletion is that of a
 		// valid one.
-		return u, m, err == nil && (u.Told || u.Operation != federation.Delete)
+		return u, m, err == nil && (u.Told || u.Operation != wire.Delete)
 	}
 	if err == nil {
 		s.supplyService(u.Name)
@@ -68,7 +68,7 @@ func (s *streamSession) expressUpdate(u registry.Update) (registry.Update, encod
 	if !u.Told {
 		return u, encodedUpdate{}, false
 	}
-	u.Event, u.Encoded = federation.Event{Operation: federation.Delete, Name: u.Name}, nil
+	u.Event, u.Encoded = wire.Event{Operation: wire.Delete, Name: u.Name}, nil
 	u.Reason = "the version of the API cannot express it"
 	m, err = s.prepare(u)
 	return u, m, err == nil

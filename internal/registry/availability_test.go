@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
@@ -100,7 +100,7 @@ func TestEndIsNews(t *testing.T) {
 		}()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if event, err := s.NextEvent(ctx); err != nil || event.Operation != federation.End {
+		if event, err := s.NextEvent(ctx); err != nil || event.Operation != wire.End {
 			t.Errorf("Next gave %v, %v, expected the end", event.Operation, err)
 		}
 	})
@@ -121,7 +121,7 @@ func TestEndBehindTheLastUpdate(t *testing.T) {
 	must.Get(r.Upsert(services.At("web.example", "192.0.2.1")))(t)
 	r.SetComplete(true)
 	release()
-	var got []federation.Operation
+	var got []wire.Operation
 	for range 3 {
 		select {
 		case <-s.Wake():
@@ -131,7 +131,7 @@ func TestEndBehindTheLastUpdate(t *testing.T) {
 		default:
 		}
 	}
-	if want := []federation.Operation{federation.Upsert, federation.End}; !slices.Equal(got, want) {
+	if want := []wire.Operation{wire.Upsert, wire.End}; !slices.Equal(got, want) {
 		t.Errorf("taken: %v, want %v", got, want)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
@@ -33,7 +32,7 @@ type MessageForm struct {
 func (f MessageForm) ResourceValue(e *wire.EncodedService) ([]byte, error) {
 	var value []byte
 	if f.Version == wire.V1Alpha1 {
-		event := federation.Event{Operation: federation.Upsert, Name: e.Name(), Service: e.Service()}
+		event := wire.Event{Operation: wire.Upsert, Name: e.Name(), Service: e.Service()}
 		response, err := wire.EncodeV1Alpha1(event, "", false)
 		if err != nil {
 			return nil, err

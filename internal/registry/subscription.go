@@ -209,14 +209,14 @@ func (s *Subscription) endUnavailable(lost time.Time) {
 // NextEvent waits for the next event and returns it. It fails when ctx ends, with its cause, and
 // once the registry has become unavailable, with a status of the code Unavailable. Only one
 // goroutine may call NextEvent at a time.
-func (s *Subscription) NextEvent(ctx context.Context) (federation.Event, error) {
+func (s *Subscription) NextEvent(ctx context.Context) (wire.Event, error) {
 	for ctx.Err() == nil {
 		if updates := s.TakeUpdates(nil, 1); len(updates) > 0 {
 			return updates[0].DecodedEvent(), nil
 		}
 		select {
 		case <-s.over:
-			return federation.Event{}, ErrUnavailable
+			return wire.Event{}, ErrUnavailable
 		default:
 		}
 		select {
@@ -225,12 +225,12 @@ func (s *Subscription) NextEvent(ctx context.Context) (federation.Event, error) 
 		case <-ctx.Done():
 		}
 	}
-	return federation.Event{}, context.Cause(ctx)
+	return wire.Event{}, context.Cause(ctx)
 }
 
 // Update is an event with what a server needs to know about it.
 type Update struct {
-	federation.Event // without the service
+	wire.Event // without the service
 
 	Encoded *wire.EncodedService // the service, for an Upsert, in the shape that is for the subscriber
 	Rule    int                  // for an Upsert: of the policy, by which the subscriber is told; 0 without one
@@ -249,7 +249,7 @@ func (u Update) Resource() (*anypb.Any, error) {
 }
 
 // DecodedEvent returns the event with the service.
-func (u Update) DecodedEvent() federation.Event {
+func (u Update) DecodedEvent() wire.Event {
 	if u.Encoded != nil {
 		u.Service = u.Encoded.Service()
 	}
@@ -301,7 +301,7 @@ func (s *Subscription) TakeUpdates(updates []Update, n int) []Update {
 		s.policy = shown.policy
 		if s.whole && !s.marked && s.cursor == nil && !cmp.Or(s.told, shown).incomplete {
 			s.marked = true
-			updates = append(updates, Update{Event: federation.Event{Operation: federation.End}, Since: s.begun})
+			updates = append(updates, Update{Event: wire.Event{Operation: wire.End}, Since: s.begun})
 			continue
 		}
 		if s.told == nil {
@@ -361,7 +361,7 @@ func (s *Subscription) updateFor(p entryPair, shown *catalogVersion) (Update, bo
 		latest = shown.findEntry(p.serviceName())
 	}
 	now, had := latest.serviceIn(s.view), before
-	u := Update{Event: federation.Event{Operation: federation.Upsert, Name: p.serviceName()}, Since: s.since, Told: before != nil}
+	u := Update{Event: wire.Event{Operation: wire.Upsert, Name: p.serviceName()}, Since: s.since, Told: before != nil}
 	if !s.whole {
 		u.Since = s.begun
 	}
@@ -371,7 +371,7 @@ func (s *Subscription) updateFor(p entryPair, shown *catalogVersion) (Update, bo
 		u.Encoded, u.Rule = now, latest.ruleIn(s.view)
 		changed, had = true, now
 	case after == nil && now == nil && before != nil:
-		u.Operation, u.Reason = federation.Delete, "it is gone from the catalog"
+		u.Operation, u.Reason = wire.Delete, "it is gone from the catalog"
 		if latest != nil {
 			u.Reason = "the policy does not tell it"
 		}

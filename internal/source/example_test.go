@@ -116,9 +116,9 @@ func Example() {
 		switch event, err := subscription.NextEvent(ctx); {
 		case err != nil:
 			fmt.Println(err)
-		case event.Operation == federation.Upsert:
+		case event.Operation == wire.Upsert:
 			fmt.Println(event.Service.FQDN, "is at", event.Service.Endpoints[0].Address)
-		case event.Operation == federation.Delete:
+		case event.Operation == wire.Delete:
 			fmt.Println(filepath.Base(event.Name), "is gone")
 		}
 	}

@@ -240,7 +240,7 @@ func (r *rig) hear(want, fqdns map[string]string) {
 			r.Fatal(err)
 		}
 		switch event.Operation {
-		case federation.End:
+		case wire.End:
 			if r.subscriber.ended = true; !whole {
 				r.Fatalf("the end was told, and complete are %v", r.oracle.complete)
 			}
@@ -249,7 +249,7 @@ func (r *rig) hear(want, fqdns map[string]string) {
 					r.Fatalf("the end was told before service %s", name)
 				}
 			}
-		case federation.Upsert:
+		case wire.Upsert:
 			if event.Name == markName { // what has gone comes after it, and before it goes
 				r.registry.Delete(markName)
 				continue
@@ -259,7 +259,7 @@ func (r *rig) hear(want, fqdns map[string]string) {
 				r.Fatal(err)
 			}
 			r.subscriber.services[event.Name], r.subscriber.fqdns[event.Name] = bytesOf(r.T, encoded), encoded.FQDN()
-		case federation.Delete:
+		case wire.Delete:
 			if event.Name == markName {
 				marked = true
 				continue

@@ -206,7 +206,7 @@ func (s *stage) expectOpen(when string, want ...string) {
 	defer subscription.Close()
 	var got []string
 	for _, u := range subscription.TakeUpdates(nil, 1000) {
-		if u.Operation != federation.Upsert {
+		if u.Operation != wire.Upsert {
 			s.Errorf("%s: a subscriber is told %v", when, u.Operation)
 			continue
 		}
@@ -234,7 +234,7 @@ func published(t *testing.T, r *registry.Registry) []string {
 		switch {
 		case err != nil:
 			return []string{err.Error()}
-		case event.Operation == federation.End:
+		case event.Operation == wire.End:
 			return list
 		}
 		list = append(list, render(event.Service))

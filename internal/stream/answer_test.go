@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // recorder is a stream that remembers the answers.
@@ -84,12 +85,12 @@ func TestReceive(t *testing.T) {
 		for name, tc := range map[string]struct {
 			marked   bool
 			response Update
-			want     federation.Operation
+			want     wire.Operation
 		}{
-			"alive":   {false, Update{Event: federation.Event{Operation: federation.Alive}}, federation.Alive},
-			"end":     {true, Update{Event: federation.Event{Operation: federation.Alive}}, federation.End},
+			"alive":   {false, Update{Event: wire.Event{Operation: wire.Alive}}, wire.Alive},
+			"end":     {true, Update{Event: wire.Event{Operation: wire.Alive}}, wire.End},
 			"refused": {true, Update{Invalid: refused}, 0},
-			"upsert":  {true, Update{Event: federation.Event{Operation: federation.Upsert}}, federation.Upsert},
+			"upsert":  {true, Update{Event: wire.Event{Operation: wire.Upsert}}, wire.Upsert},
 		} {
 			silence := time.AfterFunc(time.Second, func() {})
 			with := &conversation{stream: &recorder{response: tc.response}, silence: silence}

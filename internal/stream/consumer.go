@@ -149,7 +149,7 @@ type Announcement struct {
 
 // Update is one response of the owner.
 type Update struct {
-	federation.Event // of an invalid response only the name, if that is known
+	wire.Event // of an invalid response only the name, if that is known
 
 	Received time.Time                // when the response was whole, before it was decoded
 	Invalid  *federation.InvalidError // why the response is refused; or nil

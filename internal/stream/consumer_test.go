@@ -37,7 +37,7 @@ type testConsumer struct {
 
 	owner    *mtls.Source // for owner.example; nil speaks plain text
 	identity *pki.Identity
-	apply    func(federation.Event) *federation.InvalidError // what the sink says, where it is not nil
+	apply    func(wire.Event) *federation.InvalidError // what the sink says, where it is not nil
 
 	incomplete atomic.Bool // what the sink says of the catalog
 }
@@ -232,7 +232,7 @@ func exchange(stream rdpb.DiscoveryService_EstablishStreamServer, response *rdpb
 }
 
 // publish sends one event and insists on its acknowledgement.
-func publish(stream rdpb.DiscoveryService_EstablishStreamServer, session string, event federation.Event) error {
+func publish(stream rdpb.DiscoveryService_EstablishStreamServer, session string, event wire.Event) error {
 	response, err := wire.Encode(event, "n", session)
 	if err != nil {
 		return err
@@ -265,6 +265,6 @@ func silent(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 	return stream.Context().Err()
 }
 
-func upsert(name string) federation.Event {
-	return federation.Event{Operation: federation.Upsert, Name: name, Service: services.At(name+".example", "192.0.2.1")}
+func upsert(name string) wire.Event {
+	return wire.Event{Operation: wire.Upsert, Name: name, Service: services.At(name+".example", "192.0.2.1")}
 }

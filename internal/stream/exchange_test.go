@@ -110,7 +110,7 @@ func TestExchange(t *testing.T) {
 }
 
 // refuseOne is what a catalog says that refuses the service of that name.
-func refuseOne(event federation.Event) *federation.InvalidError {
+func refuseOne(event wire.Event) *federation.InvalidError {
 	if event.Name != "refuse" {
 		return nil
 	}

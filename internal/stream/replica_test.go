@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
@@ -96,7 +95,7 @@ func TestSilenceIsPatientlyBorne(t *testing.T) {
 			return err
 		}
 		time.Sleep(firstPatience - time.Second)
-		if err := publish(stream, session, federation.Event{Operation: federation.End}); err != nil {
+		if err := publish(stream, session, wire.Event{Operation: wire.End}); err != nil {
 			return err
 		}
 		return silent(stream)

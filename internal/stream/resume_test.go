@@ -306,7 +306,7 @@ func TestReceived(t *testing.T) {
 	if size != len("noncevalue") || !u.Received.Equal(at) || err != nil {
 		t.Errorf("received %+v, %d, %v", u, size, err)
 	}
-	if u, _, _ := newUpdate(time.Time{}, "", []byte("value"), federation.Event{}, &federation.InvalidError{Service: "a"}); u.Name != "a" || u.Invalid == nil {
+	if u, _, _ := newUpdate(time.Time{}, "", []byte("value"), wire.Event{}, &federation.InvalidError{Service: "a"}); u.Name != "a" || u.Invalid == nil {
 		t.Errorf("received %+v", u)
 	}
 }

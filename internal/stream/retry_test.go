@@ -284,7 +284,7 @@ func TestQuickDelays(t *testing.T) {
 // does a message that is refused.
 func TestBackoffReset(t *testing.T) {
 	for name, tc := range map[string]struct {
-		event   federation.Event
+		event   wire.Event
 		refuse  bool
 		atLeast int // attempts in two minutes
 		atMost  int
@@ -295,7 +295,7 @@ func TestBackoffReset(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulation.Run(t, newTestConsumer, func(t *testing.T, sim *testConsumer) {
 				if tc.refuse {
-					sim.apply = func(federation.Event) *federation.InvalidError { return &federation.InvalidError{Rule: "no"} }
+					sim.apply = func(wire.Event) *federation.InvalidError { return &federation.InvalidError{Rule: "no"} }
 				}
 				sim.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 					session, err := subscription(stream)

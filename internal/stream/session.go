@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
@@ -255,8 +254,8 @@ func (c *Consumer) receiveUpdate(with *conversation) (Update, int, error) {
 		return Update{}, 0, err
 	}
 	with.silence.Stop()
-	if with.announced.Marked && update.Operation == federation.Alive {
-		update.Operation = federation.End
+	if with.announced.Marked && update.Operation == wire.Alive {
+		update.Operation = wire.End
 	}
 	return update, size, nil
 }

@@ -42,7 +42,7 @@ type ownerStream interface {
 
 // newUpdate returns an update, and its size. The event and the error are those of Decode for the
 // resource.
-func newUpdate(at time.Time, nonce string, resource []byte, event federation.Event, err error) (Update, int, error) {
+func newUpdate(at time.Time, nonce string, resource []byte, event wire.Event, err error) (Update, int, error) {
 	u := Update{Event: event, Received: at, nonce: nonce}
 	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
 		u.Name, u.Invalid = invalid.Service, invalid
@@ -94,9 +94,9 @@ func (s *streamV1Alpha2) receiveResponse() (Update, int, error) {
 }
 
 // decodeResponse returns the event of a response of this session.
-func (s *streamV1Alpha2) decodeResponse(m *rdpb.StreamResponse) (federation.Event, error) {
+func (s *streamV1Alpha2) decodeResponse(m *rdpb.StreamResponse) (wire.Event, error) {
 	if got := m.GetContext(); got != "" && got != s.session {
-		return federation.Event{}, &federation.InvalidError{
+		return wire.Event{}, &federation.InvalidError{
 			Service: m.GetResourceId(),
 			Field:   "context",
 			Reason:  federation.ReasonUndecodable,

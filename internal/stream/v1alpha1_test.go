@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -49,7 +48,7 @@ func draft(t *testing.T, name string) *anypb.Any {
 	t.Helper()
 	service := *upsert(name).Service
 	service.SANs = []string{"spiffe://owner.example/" + name}
-	response := must.Get(wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: name, Service: &service}, "", false))(t)
+	response := must.Get(wire.EncodeV1Alpha1(wire.Event{Operation: wire.Upsert, Name: name, Service: &service}, "", false))(t)
 	return response.GetResource()
 }
 

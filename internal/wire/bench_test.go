@@ -32,7 +32,7 @@ func benchmarkServices(b *testing.B) map[string]*federation.Service {
 func BenchmarkDecode(b *testing.B) {
 	for name, service := range benchmarkServices(b) {
 		b.Run(name, func(b *testing.B) {
-			m := must.Get(wire.Encode(federation.Event{Operation: federation.Upsert, Name: service.Name, Service: service}, "n", "c"))(b)
+			m := must.Get(wire.Encode(wire.Event{Operation: wire.Upsert, Name: service.Name, Service: service}, "n", "c"))(b)
 			b.SetBytes(int64(proto.Size(m)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -45,7 +45,7 @@ func BenchmarkDecode(b *testing.B) {
 func BenchmarkEncode(b *testing.B) {
 	for name, service := range benchmarkServices(b) {
 		b.Run(name, func(b *testing.B) {
-			event := federation.Event{Operation: federation.Upsert, Name: service.Name, Service: service}
+			event := wire.Event{Operation: wire.Upsert, Name: service.Name, Service: service}
 			b.ReportAllocs()
 			for b.Loop() {
 				must.Get(wire.Encode(event, "n", "c"))(b)

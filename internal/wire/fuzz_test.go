@@ -46,19 +46,19 @@ func FuzzDecode(f *testing.F) {
 }
 
 // checkEvent checks an event that was read, and reports whether it says anything.
-func checkEvent(t *testing.T, event federation.Event, check func(*testing.T, *federation.Service)) bool {
+func checkEvent(t *testing.T, event wire.Event, check func(*testing.T, *federation.Service)) bool {
 	t.Helper()
 	switch event.Operation {
-	case federation.Alive:
+	case wire.Alive:
 		if event.Name != "" || event.Service != nil {
 			t.Errorf("alive with %+v", event)
 		}
 		return false
-	case federation.Delete:
+	case wire.Delete:
 		if event.Name == "" || event.Service != nil || event.ID != "" && event.ID != event.Name {
 			t.Errorf("delete with %+v", event)
 		}
-	case federation.Upsert:
+	case wire.Upsert:
 		if event.Name != event.Service.Name || event.ID == event.Name || len(event.ID) > limits.NameBytes {
 			t.Errorf("event is about %q with the ID %q, its service is %q", event.Name, event.ID, event.Service.Name)
 		}

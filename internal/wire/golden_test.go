@@ -93,24 +93,24 @@ func TestGoldenResponse(t *testing.T) {
 	tests := []struct {
 		name   string
 		golden []byte
-		event  federation.Event
+		event  wire.Event
 	}{
 		{
 			name: "upsert",
 			golden: join(str(1, "n-1"), str(2, wire.ResourceURL), str(3, "web"),
 				msg(4, str(1, wire.ResourceURL), msg(2, goldenService)), num(5, 1), str(6, "ctx")),
-			event: federation.Event{Operation: federation.Upsert, Name: "web", Service: wantService(t)},
+			event: wire.Event{Operation: wire.Upsert, Name: "web", Service: wantService(t)},
 		},
 		{
 			name: "delete",
 			golden: join(str(1, "n-1"), str(2, wire.ResourceURL), str(3, "web"),
 				msg(4, str(1, wire.ResourceURL), msg(2, str(1, "web"))), num(5, 2), str(6, "ctx")),
-			event: federation.Event{Operation: federation.Delete, Name: "web"},
+			event: wire.Event{Operation: wire.Delete, Name: "web"},
 		},
 		{
 			name:   "end",
 			golden: join(str(1, "n-1"), str(2, wire.ResourceURL), str(6, "ctx")),
-			event:  federation.Event{Operation: federation.End},
+			event:  wire.Event{Operation: wire.End},
 		},
 	}
 	for _, tt := range tests {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -59,9 +60,9 @@ func expectGolden[M proto.Message, V any](t *testing.T, name string, golden []by
 }
 
 // unmarked returns what a stream without the header of marks says by an event.
-func unmarked(event federation.Event) federation.Event {
-	if event.Operation == federation.End {
-		event.Operation = federation.Alive
+func unmarked(event wire.Event) wire.Event {
+	if event.Operation == wire.End {
+		event.Operation = wire.Alive
 	}
 	return event
 }
@@ -73,7 +74,7 @@ func fill(entry []byte) []byte { return bytes.Repeat(entry, hostileBytes/len(ent
 
 // expectCheap decodes a message of that size. Strings are copied once to be decoded and once
 // to be named.
-func expectCheap(t *testing.T, name, text string, decode func() (federation.Event, error)) {
+func expectCheap(t *testing.T, name, text string, decode func() (wire.Event, error)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		var before, after runtime.MemStats

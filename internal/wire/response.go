@@ -50,34 +50,34 @@ const (
 // DELETE whose resource has none: owners built on the public implementation choose
 // their IDs freely, and its examples use the fqdn. So the ID of an UPSERT is part
 // of the event, even of an UPSERT that is refused.
-func Decode(m *rdpb.StreamResponse) (federation.Event, error) {
+func Decode(m *rdpb.StreamResponse) (Event, error) {
 	event, invalid := decodeResponse(m)
 	if invalid != nil {
 		name, _ := stringIn(m.GetResource().GetValue(), nameField)
 		invalid.Service = cutText(cmp.Or(name, m.GetResourceId()), limits.NameBytes)
 		invalid.FQDN = fqdnIn(m.GetResource().GetValue())
-		return federation.Event{ID: cutText(m.GetResourceId(), limits.NameBytes)}, invalid
+		return Event{ID: cutText(m.GetResourceId(), limits.NameBytes)}, invalid
 	}
 	return event, nil
 }
 
-func decodeResponse(m *rdpb.StreamResponse) (federation.Event, *federation.InvalidError) {
+func decodeResponse(m *rdpb.StreamResponse) (Event, *federation.InvalidError) {
 	if invalid := checkResponse(m, (*typespb.FederatedService)(nil), ResourceURL); invalid != nil {
-		return federation.Event{}, invalid
+		return Event{}, invalid
 	}
 	resource := m.GetResource()
 	switch operation := m.GetOperation(); {
 	case operation == rdpb.StreamResponse_UPSERT:
 		if invalid := checkSize(m); invalid != nil {
-			return federation.Event{}, invalid
+			return Event{}, invalid
 		}
 		return decodeUpsert(resource, m.GetResourceId())
 	case operation == rdpb.StreamResponse_DELETE:
 		return decodeDelete(resource, m.GetResourceId())
 	case operation == rdpb.StreamResponse_UNKNOWN && resource == nil && m.GetResourceId() == "":
-		return federation.Event{Operation: federation.Alive}, nil
+		return Event{Operation: Alive}, nil
 	default:
-		return federation.Event{}, federation.Invalidf("operation", federation.ReasonUndecodable,
+		return Event{}, federation.Invalidf("operation", federation.ReasonUndecodable,
 			"%d is neither UPSERT (1) nor DELETE (2)", operation)
 	}
 }
@@ -127,30 +127,30 @@ func unmarshalResource(resource *anypb.Any, fields []repeatedField, m proto.Mess
 	return nil
 }
 
-func decodeUpsert(resource *anypb.Any, id string) (federation.Event, *federation.InvalidError) {
+func decodeUpsert(resource *anypb.Any, id string) (Event, *federation.InvalidError) {
 	var m typespb.FederatedService
 	if invalid := unmarshalResource(resource, serviceFields[:], &m); invalid != nil {
-		return federation.Event{}, invalid
+		return Event{}, invalid
 	}
 	service, invalid := decodeService(&m)
 	if invalid != nil {
-		return federation.Event{}, invalid
+		return Event{}, invalid
 	}
 	if invalid := limitError("resource_id", limits.CheckText(id, limits.NameBytes)); invalid != nil {
-		return federation.Event{}, invalid
+		return Event{}, invalid
 	}
 	if id == service.Name {
 		id = ""
 	}
-	return federation.Event{Operation: federation.Upsert, Name: service.Name, ID: id, Service: service}, nil
+	return Event{Operation: Upsert, Name: service.Name, ID: id, Service: service}, nil
 }
 
 // decodeDelete reads only the name: nothing else in the resource can be a reason
 // to keep a service that its owner withdrew.
-func decodeDelete(resource *anypb.Any, id string) (federation.Event, *federation.InvalidError) {
+func decodeDelete(resource *anypb.Any, id string) (Event, *federation.InvalidError) {
 	name, ok := stringIn(resource.GetValue(), nameField)
 	if !ok {
-		return federation.Event{}, undecodableError()
+		return Event{}, undecodableError()
 	}
 	field := "resource.name"
 	if name != "" {
@@ -159,9 +159,9 @@ func decodeDelete(resource *anypb.Any, id string) (federation.Event, *federation
 		field, name = "resource_id", id
 	}
 	if invalid := limitError(field, limits.CheckRequired(name, limits.NameBytes)); invalid != nil {
-		return federation.Event{}, invalid
+		return Event{}, invalid
 	}
-	return federation.Event{Operation: federation.Delete, Name: name, ID: id}, nil
+	return Event{Operation: Delete, Name: name, ID: id}, nil
 }
 
 // fqdnIn returns the fqdn of the service in a resource that is refused, as far as it is
@@ -182,7 +182,7 @@ func undecodableError() *federation.InvalidError {
 
 // Encode returns the message for an Upsert, a Delete or an End. It fails where
 // [EncodeResource] does.
-func Encode(event federation.Event, nonce, context string) (*rdpb.StreamResponse, error) {
+func Encode(event Event, nonce, context string) (*rdpb.StreamResponse, error) {
 	resource, err := EncodeResource(event)
 	if err != nil {
 		return nil, err
@@ -196,22 +196,22 @@ func Encode(event federation.Event, nonce, context string) (*rdpb.StreamResponse
 //
 // It fails for a service with an unnamed instance, which v1alpha2 cannot express,
 // and for one that is not valid UTF-8.
-func EncodeResource(event federation.Event) (*anypb.Any, error) {
+func EncodeResource(event Event) (*anypb.Any, error) {
 	var resource *typespb.FederatedService
 	switch event.Operation {
-	case federation.Upsert:
+	case Upsert:
 		for i := range event.Service.Instances {
 			if event.Service.Instances[i].Unnamed {
 				return nil, fmt.Errorf("v1alpha2 requires an ID for every instance, and instances[%d] has none", i)
 			}
 		}
 		resource = EncodeService(event.Service)
-	case federation.Delete:
+	case Delete:
 		resource = &typespb.FederatedService{}
 		if event.ID == "" {
 			resource.Name = event.Name
 		}
-	case federation.End:
+	case End:
 		return nil, nil //nolint:nilnil // it has no resource
 	default:
 		return nil, fmt.Errorf("no message says %q", event.Operation)
@@ -231,14 +231,14 @@ func marshalResource(name string, resource proto.Message, url string) (*anypb.An
 
 // NewResponse returns the message for an event whose resource is encoded already. One
 // resource can be in any number of messages, as long as nothing changes it.
-func NewResponse(event federation.Event, resource *anypb.Any, nonce, context string) *rdpb.StreamResponse {
+func NewResponse(event Event, resource *anypb.Any, nonce, context string) *rdpb.StreamResponse {
 	m := &rdpb.StreamResponse{
 		Nonce: nonce, ResourceUrl: ResourceURL, ResourceId: cmp.Or(event.ID, event.Name), Resource: resource, Context: context,
 	}
 	switch event.Operation {
-	case federation.Upsert:
+	case Upsert:
 		m.Operation = rdpb.StreamResponse_UPSERT
-	case federation.Delete:
+	case Delete:
 		m.Operation = rdpb.StreamResponse_DELETE
 	}
 	return m

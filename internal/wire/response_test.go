@@ -27,14 +27,14 @@ func TestDecode(t *testing.T) {
 		upsert  = rdpb.StreamResponse_UPSERT
 		del     = rdpb.StreamResponse_DELETE
 	)
-	web := federation.Event{Operation: federation.Upsert, Name: "web", Service: wantService(t)}
-	withdrawn := federation.Event{Operation: federation.Delete, Name: "web"}
-	byID := federation.Event{Operation: federation.Delete, Name: "web", ID: "web"}
+	web := wire.Event{Operation: wire.Upsert, Name: "web", Service: wantService(t)}
+	withdrawn := wire.Event{Operation: wire.Delete, Name: "web"}
+	byID := wire.Event{Operation: wire.Delete, Name: "web", ID: "web"}
 	known := web
 	known.ID = "web.fed.example"
-	good := []accepted[*rdpb.StreamResponse, federation.Event]{
-		{"empty", &rdpb.StreamResponse{}, federation.Event{Operation: federation.Alive}},
-		{"alive", &rdpb.StreamResponse{ResourceUrl: wire.ResourceURL, Nonce: "n", Context: "c"}, federation.Event{Operation: federation.Alive}},
+	good := []accepted[*rdpb.StreamResponse, wire.Event]{
+		{"empty", &rdpb.StreamResponse{}, wire.Event{Operation: wire.Alive}},
+		{"alive", &rdpb.StreamResponse{ResourceUrl: wire.ResourceURL, Nonce: "n", Context: "c"}, wire.Event{Operation: wire.Alive}},
 		{"upsert", &rdpb.StreamResponse{Operation: upsert, Resource: resource(goldenService)}, web},
 		{"upsert with an ID that is not the name", &rdpb.StreamResponse{Operation: upsert, ResourceId: "web.fed.example", Resource: resource(goldenService)}, known},
 		{"upsert with an ID that is the name", &rdpb.StreamResponse{Operation: upsert, ResourceId: "web", Resource: resource(goldenService)}, web},
@@ -93,7 +93,7 @@ func TestDecodeHostile(t *testing.T) {
 	}
 	for _, tt := range tests {
 		m := &rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource(tt.value)}
-		expectCheap(t, tt.name, tt.text, func() (federation.Event, error) { return wire.Decode(m) })
+		expectCheap(t, tt.name, tt.text, func() (wire.Event, error) { return wire.Decode(m) })
 	}
 }
 
@@ -125,7 +125,7 @@ func TestEqualServicesGetEqualBytes(t *testing.T) {
 		service.Labels = append(service.Labels, federation.Pair{Key: key})
 		labels = append(labels, msg(4, str(1, key), str(2, ""))...)
 	}
-	event := federation.Event{Operation: federation.Upsert, Name: "web", Service: service}
+	event := wire.Event{Operation: wire.Upsert, Name: "web", Service: service}
 	newer := must.Get(wire.EncodeResource(event))(t)
 	older := must.Get(wire.EncodeV1Alpha1(event, "", false))(t)
 	for version, value := range map[string][]byte{"v1alpha2": newer.GetValue(), "v1alpha1": older.GetResource().GetValue()} {
@@ -136,7 +136,7 @@ func TestEqualServicesGetEqualBytes(t *testing.T) {
 }
 
 func TestEncodeRefuses(t *testing.T) {
-	for _, event := range []federation.Event{{Operation: federation.Alive}, {Operation: federation.Delete, Name: "\xff"}} {
+	for _, event := range []wire.Event{{Operation: wire.Alive}, {Operation: wire.Delete, Name: "\xff"}} {
 		if got, err := wire.EncodeResource(event); err == nil || got != nil {
 			t.Errorf("%+v has the resource %v, %v", event, got, err)
 		}
@@ -147,18 +147,18 @@ func TestEncodeRefuses(t *testing.T) {
 			t.Errorf("%+v is %v, %v", event, got, err)
 		}
 	}
-	if _, err := wire.Encode(federation.Event{Operation: federation.Alive}, "", ""); err == nil || err.Error() != `no message says "alive"` {
+	if _, err := wire.Encode(wire.Event{Operation: wire.Alive}, "", ""); err == nil || err.Error() != `no message says "alive"` {
 		t.Errorf("error is %v", err)
 	}
 	service := wantService(t)
 	service.Description = "\xff"
-	_, err := wire.Encode(federation.Event{Operation: federation.Upsert, Name: "web", Service: service}, "", "")
+	_, err := wire.Encode(wire.Event{Operation: wire.Upsert, Name: "web", Service: service}, "", "")
 	if err == nil || !strings.HasPrefix(err.Error(), `encode service "web": `) {
 		t.Errorf("error is %v", err)
 	}
 	service = wantService(t)
 	service.Instances = append(service.Instances, federation.Instance{Protocol: federation.TCP, Unnamed: true})
-	_, err = wire.Encode(federation.Event{Operation: federation.Upsert, Name: "web", Service: service}, "", "")
+	_, err = wire.Encode(wire.Event{Operation: wire.Upsert, Name: "web", Service: service}, "", "")
 	if want := fmt.Sprintf("v1alpha2 requires an ID for every instance, and instances[%d] has none", len(service.Instances)-1); err == nil || err.Error() != want {
 		t.Errorf("error is %v, want %s", err, want)
 	}

@@ -27,20 +27,20 @@ const ResourceURLV1Alpha1 = "type.googleapis.com/federation.types.v1alpha1.Feder
 const sni = "SNI"
 
 // DecodeV1Alpha1 is [Decode] for v1alpha1. A service is known by its id.
-func DecodeV1Alpha1(m *rdpb1.StreamResponse) (federation.Event, error) {
+func DecodeV1Alpha1(m *rdpb1.StreamResponse) (Event, error) {
 	event, invalid := decodeV1Alpha1(m)
 	if invalid != nil {
 		id, _ := stringIn(m.GetResource().GetValue(), idField)
 		invalid.Service = cutText(id, limits.NameBytes)
 		invalid.FQDN = fqdnIn(m.GetResource().GetValue())
-		return federation.Event{}, invalid
+		return Event{}, invalid
 	}
 	return event, nil
 }
 
-func decodeV1Alpha1(m *rdpb1.StreamResponse) (federation.Event, *federation.InvalidError) {
+func decodeV1Alpha1(m *rdpb1.StreamResponse) (Event, *federation.InvalidError) {
 	if invalid := checkResponse(m, (*typespb1.FederatedService)(nil), ResourceURLV1Alpha1); invalid != nil {
-		return federation.Event{}, invalid
+		return Event{}, invalid
 	}
 	resource := m.GetResource()
 	switch operation := m.GetOperation(); {
@@ -48,44 +48,44 @@ func decodeV1Alpha1(m *rdpb1.StreamResponse) (federation.Event, *federation.Inva
 	// these two are one.
 	case operation == rdpb1.StreamResponse_CREATE, operation == rdpb1.StreamResponse_UPDATE:
 		if invalid := checkSize(m); invalid != nil {
-			return federation.Event{}, invalid
+			return Event{}, invalid
 		}
 		return decodeUpsertV1Alpha1(resource)
 	case operation == rdpb1.StreamResponse_DELETE:
 		return decodeDeleteV1Alpha1(resource)
 	case operation == rdpb1.StreamResponse_UNKNOWN && resource == nil:
-		return federation.Event{Operation: federation.Alive}, nil
+		return Event{Operation: Alive}, nil
 	default:
-		return federation.Event{}, federation.Invalidf("operation", federation.ReasonUndecodable,
+		return Event{}, federation.Invalidf("operation", federation.ReasonUndecodable,
 			"%d is none of CREATE (1), UPDATE (2), DELETE (3)", operation)
 	}
 }
 
-func decodeUpsertV1Alpha1(resource *anypb.Any) (federation.Event, *federation.InvalidError) {
+func decodeUpsertV1Alpha1(resource *anypb.Any) (Event, *federation.InvalidError) {
 	var m typespb1.FederatedService
 	if invalid := unmarshalResource(resource, serviceFieldsV1Alpha1[:], &m); invalid != nil {
-		return federation.Event{}, invalid
+		return Event{}, invalid
 	}
 	service, invalid := decodeServiceV1Alpha1(&m)
 	if invalid != nil {
-		return federation.Event{}, invalid
+		return Event{}, invalid
 	}
-	return federation.Event{Operation: federation.Upsert, Name: service.Name, Service: service}, nil
+	return Event{Operation: Upsert, Name: service.Name, Service: service}, nil
 }
 
 // decodeDeleteV1Alpha1 takes no more than the id, as decodeDelete does.
-func decodeDeleteV1Alpha1(resource *anypb.Any) (federation.Event, *federation.InvalidError) {
+func decodeDeleteV1Alpha1(resource *anypb.Any) (Event, *federation.InvalidError) {
 	if resource == nil {
-		return federation.Event{}, federation.Invalidf("resource", federation.ReasonMissing, "required")
+		return Event{}, federation.Invalidf("resource", federation.ReasonMissing, "required")
 	}
 	id, ok := stringIn(resource.GetValue(), idField)
 	if !ok {
-		return federation.Event{}, undecodableError()
+		return Event{}, undecodableError()
 	}
 	if invalid := limitError("resource.id", limits.CheckRequired(id, limits.NameBytes)); invalid != nil {
-		return federation.Event{}, invalid
+		return Event{}, invalid
 	}
-	return federation.Event{Operation: federation.Delete, Name: id}, nil
+	return Event{Operation: Delete, Name: id}, nil
 }
 
 // decodeServiceV1Alpha1 returns the service that m describes. The name in m, which
@@ -175,14 +175,14 @@ func (p *fieldParser) instancesV1Alpha1(m *typespb1.FederatedService) []federati
 // It fails for a service without a SAN, for one whose instances have another SNI
 // than its name, and for one whose protocols are reached through different
 // endpoints: v1alpha1 cannot express them.
-func EncodeV1Alpha1(event federation.Event, nonce string, known bool) (*rdpb1.StreamResponse, error) {
+func EncodeV1Alpha1(event Event, nonce string, known bool) (*rdpb1.StreamResponse, error) {
 	m := &rdpb1.StreamResponse{Nonce: nonce, ResourceUrl: ResourceURLV1Alpha1}
 	var (
 		resource *typespb1.FederatedService
 		err      error
 	)
 	switch event.Operation {
-	case federation.Upsert:
+	case Upsert:
 		m.Operation = rdpb1.StreamResponse_CREATE
 		if known {
 			m.Operation = rdpb1.StreamResponse_UPDATE
@@ -190,10 +190,10 @@ func EncodeV1Alpha1(event federation.Event, nonce string, known bool) (*rdpb1.St
 		if resource, err = encodeServiceV1Alpha1(event.Service); err != nil {
 			return nil, err
 		}
-	case federation.Delete:
+	case Delete:
 		m.Operation = rdpb1.StreamResponse_DELETE
 		resource = &typespb1.FederatedService{Id: event.Name}
-	case federation.End:
+	case End:
 		return m, nil
 	default:
 		return nil, fmt.Errorf("no message says %q", event.Operation)

@@ -67,11 +67,11 @@ func TestGoldenResponseV1Alpha1(t *testing.T) {
 		return join(str(1, "n-1"), str(2, wire.ResourceURLV1Alpha1),
 			msg(3, str(1, wire.ResourceURLV1Alpha1), msg(2, goldenDraft)), num(4, operation))
 	}
-	web := federation.Event{Operation: federation.Upsert, Name: "web", Service: wantDraft(t)}
+	web := wire.Event{Operation: wire.Upsert, Name: "web", Service: wantDraft(t)}
 	tests := []struct {
 		name   string
 		golden []byte
-		event  federation.Event
+		event  wire.Event
 		known  bool
 	}{
 		{name: "create", golden: service(1), event: web},
@@ -80,12 +80,12 @@ func TestGoldenResponseV1Alpha1(t *testing.T) {
 			name: "delete",
 			golden: join(str(1, "n-1"), str(2, wire.ResourceURLV1Alpha1),
 				msg(3, str(1, wire.ResourceURLV1Alpha1), msg(2, str(6, "web"))), num(4, 3)),
-			event: federation.Event{Operation: federation.Delete, Name: "web"},
+			event: wire.Event{Operation: wire.Delete, Name: "web"},
 		},
 		{
 			name:   "end",
 			golden: join(str(1, "n-1"), str(2, wire.ResourceURLV1Alpha1)),
-			event:  federation.Event{Operation: federation.End},
+			event:  wire.Event{Operation: wire.End},
 		},
 	}
 	for _, tt := range tests {
@@ -149,11 +149,11 @@ func TestDecodeV1Alpha1(t *testing.T) {
 		update = rdpb1.StreamResponse_UPDATE
 		del    = rdpb1.StreamResponse_DELETE
 	)
-	web := federation.Event{Operation: federation.Upsert, Name: "web", Service: wantDraft(t)}
-	withdrawn := federation.Event{Operation: federation.Delete, Name: "web"}
-	good := []accepted[*rdpb1.StreamResponse, federation.Event]{
-		{"empty", &rdpb1.StreamResponse{}, federation.Event{Operation: federation.Alive}},
-		{"alive", &rdpb1.StreamResponse{ResourceUrl: wire.ResourceURLV1Alpha1, Nonce: "n"}, federation.Event{Operation: federation.Alive}},
+	web := wire.Event{Operation: wire.Upsert, Name: "web", Service: wantDraft(t)}
+	withdrawn := wire.Event{Operation: wire.Delete, Name: "web"}
+	good := []accepted[*rdpb1.StreamResponse, wire.Event]{
+		{"empty", &rdpb1.StreamResponse{}, wire.Event{Operation: wire.Alive}},
+		{"alive", &rdpb1.StreamResponse{ResourceUrl: wire.ResourceURLV1Alpha1, Nonce: "n"}, wire.Event{Operation: wire.Alive}},
 		{"create", create(goldenDraft), web},
 		{"create without resource_url", &rdpb1.StreamResponse{Operation: rdpb1.StreamResponse_CREATE, Resource: draft(goldenDraft)}, web},
 		{"update", &rdpb1.StreamResponse{Operation: update, Resource: draft(goldenDraft)}, web},
@@ -213,7 +213,7 @@ func TestDecodeHostileV1Alpha1(t *testing.T) {
 	}
 	for _, tt := range tests {
 		m := create(tt.value)
-		expectCheap(t, tt.name, tt.text, func() (federation.Event, error) { return wire.DecodeV1Alpha1(m) })
+		expectCheap(t, tt.name, tt.text, func() (wire.Event, error) { return wire.DecodeV1Alpha1(m) })
 	}
 }
 
@@ -324,7 +324,7 @@ func TestEncodeV1Alpha1(t *testing.T) {
 			if tt.sans != nil {
 				service.SANs = tt.sans
 			}
-			m, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: "web", Service: service}, "", false)
+			m, err := wire.EncodeV1Alpha1(wire.Event{Operation: wire.Upsert, Name: "web", Service: service}, "", false)
 			if tt.reason != "" {
 				if err == nil || err.Error() != tt.reason {
 					t.Errorf("error is %v, want %s", err, tt.reason)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
@@ -87,7 +86,7 @@ func (c *servedCatalog) reportOffer(f source.FoundService, v1alpha1 bool) status
 	if o.Hidden != "" {
 		return o
 	}
-	if _, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, "", false); err != nil && v1alpha1 {
+	if _, err := wire.EncodeV1Alpha1(wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}, "", false); err != nil && v1alpha1 {
 		o.Withheld = fmt.Sprintf("consumers of %s do not get it, and not the end of the catalog: %v", wire.V1Alpha1, err)
 	}
 	told := c.registry.AudiencesOf(s.Name)

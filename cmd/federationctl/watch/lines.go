@@ -7,10 +7,10 @@ import (
 	"sync"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/stream"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // linePrinter shows every change in a line of its own. Its methods may be called from several
@@ -31,7 +31,7 @@ type linePrinter struct {
 
 // lineEntry is what a line says.
 type lineEntry struct {
-	federation.Event
+	wire.Event
 
 	// Of the end of the catalog.
 	hops    int  // how many owners the services come through; 0: it is not known
@@ -55,12 +55,12 @@ func (l *linePrinter) printChanges(c consumer.Changes) error {
 	}
 	for i := range c.Services {
 		change := &c.Services[i]
-		event := federation.Event{Operation: federation.Delete, Name: change.Name}
+		event := wire.Event{Operation: wire.Delete, Name: change.Name}
 		switch change.Kind() {
 		case catalog.Confirmed:
 			continue
 		case catalog.Offered:
-			event.Operation, event.Service = federation.Upsert, change.Packed.Unpack()
+			event.Operation, event.Service = wire.Upsert, change.Packed.Unpack()
 		}
 		if err := l.writeEntry(lineEntry{Event: event}); err != nil {
 			return err
@@ -68,7 +68,7 @@ func (l *linePrinter) printChanges(c consumer.Changes) error {
 	}
 	if synced && !l.complete {
 		end := lineEntry{
-			Event: federation.Event{Operation: federation.End},
+			Event: wire.Event{Operation: wire.End},
 			hops:  c.Status.Hops(), resumed: c.Status.Resumed,
 		}
 		if err := l.writeEntry(end); err != nil {
@@ -124,7 +124,7 @@ const row = "%-6s  %-20s  %-32s  %-28s  %s"
 
 // tableLine formats an entry as a line.
 func tableLine(e lineEntry) (string, error) {
-	if e.Operation == federation.End {
+	if e.Operation == wire.End {
 		text := "the catalog is complete"
 		if e.resumed {
 			text += ", resumed"

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -31,7 +30,7 @@ func TestOutputHasNoControls(t *testing.T) {
 		Endpoints: []*typespb.FederatedService_Endpoint{{Address: "192.0.2.1", Port: 80, Description: terrible}},
 		Instances: []*typespb.FederatedService_Instance{{Id: terrible, Protocol: "TCP", Metadata: map[string]string{terrible: terrible}}},
 	}, wire.AddressPolicy{}))(t)
-	event := federation.Event{Operation: federation.Upsert, Name: terrible, Service: service}
+	event := wire.Event{Operation: wire.Upsert, Name: terrible, Service: service}
 	for name, format := range map[string]func(lineEntry) (string, error){"table": tableLine, "json": jsonLine} {
 		line := must.Get(format(lineEntry{Event: event}))(t)
 		if strings.ContainsFunc(line, raw) || strings.Count(line, "\n") != 1 {

@@ -170,8 +170,8 @@ func (w *Watch) endUnwritten(err error) {
 
 // Responded implements consumer.Observer. Once a service has come or gone, silence
 // completes the catalog, and nobody has to ask whether it is empty.
-func (w *Watch) Responded(op federation.Operation, _ string) {
-	if op == federation.Upsert || op == federation.Delete {
+func (w *Watch) Responded(op wire.Operation, _ string) {
+	if op == wire.Upsert || op == wire.Delete {
 		w.empty.Stop()
 	}
 	w.view.noteResponse()

@@ -275,7 +275,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 // TestTableIsBounded has more endpoints, and a longer ID, than a row has room for.
 func TestTableIsBounded(t *testing.T) {
 	endpoint := federation.Endpoint{Address: must.Get(federation.ParseAddress("192.0.2.1"))(t), Port: 80}
-	got := must.Get(tableLine(lineEntry{Event: federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
+	got := must.Get(tableLine(lineEntry{Event: wire.Event{Operation: wire.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
 		FQDN:      must.Get(federation.ParseFQDN("a.example"))(t),
 		Endpoints: slices.Repeat([]federation.Endpoint{endpoint}, 5),
 		Instances: []federation.Instance{{ID: "a,b", Protocol: federation.TCP}, {ID: strings.Repeat("x", 1000), Protocol: federation.TLS}},
@@ -299,7 +299,7 @@ func TestEnd(t *testing.T) {
 		{3, false, "end     (the catalog is complete, and comes through 3 owners)", `{"op":"end","hops":3}`},
 		{2, true, "end     (the catalog is complete, resumed, and comes through 2 owners)", `{"op":"end","hops":2,"resumed":true}`},
 	} {
-		e := lineEntry{Event: federation.Event{Operation: federation.End}, hops: tc.hops, resumed: tc.resumed}
+		e := lineEntry{Event: wire.Event{Operation: wire.End}, hops: tc.hops, resumed: tc.resumed}
 		row, err := tableLine(e)
 		object, err2 := jsonLine(e)
 		if err != nil || err2 != nil || row != tc.table+"\n" || object != tc.json+"\n" {

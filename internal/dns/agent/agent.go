@@ -31,13 +31,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // Observer gets reports of what happens, for metrics. Its methods are called from several
 // goroutines, must not block, and must not call the Agent.
 type Observer interface {
 	// Responded counts a response of an owner by its operation.
-	Responded(owner string, op federation.Operation)
+	Responded(owner string, op wire.Operation)
 	// Refused counts a response that was answered with a NACK.
 	Refused(owner string, reason federation.Reason)
 	// Ended counts a session or an attempt by the gRPC code it ended with.

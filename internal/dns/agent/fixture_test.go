@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
@@ -151,11 +152,11 @@ type observer struct{ *simulation.Simulation }
 func (o observer) Refused(owner string, r federation.Reason) {
 	o.Record("refused", owner+" "+string(r))
 }
-func (o observer) PersistFailed(owner string)           { o.Record("not saved", owner) }
-func (o observer) Forgotten(owner string)               { o.Record("forgotten", owner) }
-func (observer) Responded(string, federation.Operation) {}
-func (observer) Ended(string, string)                   {}
-func (observer) Visible(time.Duration)                  {}
+func (o observer) PersistFailed(owner string)     { o.Record("not saved", owner) }
+func (o observer) Forgotten(owner string)         { o.Record("forgotten", owner) }
+func (observer) Responded(string, wire.Operation) {}
+func (observer) Ended(string, string)             {}
+func (observer) Visible(time.Duration)            {}
 
 // look is what the block says of the addresses of a name: the address, the TTL
 // and whether it is stale, or a code.

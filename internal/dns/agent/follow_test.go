@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/nightly"
@@ -78,16 +79,16 @@ func happen(random *rand.Rand, c *catalog.Catalog, now time.Time) {
 	case random.IntN(20) == 0:
 		c.EndStream(now, now)
 	case random.IntN(10) == 0:
-		_ = c.ApplyEvent(federation.Event{Operation: federation.End}, now)
+		_ = c.ApplyEvent(wire.Event{Operation: wire.End}, now)
 	case random.IntN(5) == 0:
-		_ = c.ApplyEvent(federation.Event{Operation: federation.Delete, Name: name}, now)
+		_ = c.ApplyEvent(wire.Event{Operation: wire.Delete, Name: name}, now)
 	default:
 		s := services.At(
 			pick("web.fed.example", "web.old.example", "web.new.fed.example", "api.fed.example", "x.shared.fed.example", "y.shared.fed.example", "i.web.fed.example", "web.far.example"),
 			pick("192.0.2.1", "192.0.2.2"),
 		)
 		s.Name = name
-		_ = c.ApplyEvent(federation.Event{Operation: federation.Upsert, Name: name, Service: s}, now)
+		_ = c.ApplyEvent(wire.Event{Operation: wire.Upsert, Name: name, Service: s}, now)
 	}
 }
 

@@ -293,7 +293,7 @@ func admitService(claims []*ownerClaim, policy wire.AddressPolicy, s *federation
 type mirrorObserver struct{ *mirroredOwner }
 
 // Responded implements consumer.Observer.
-func (o mirrorObserver) Responded(op federation.Operation, name string) {
+func (o mirrorObserver) Responded(op wire.Operation, name string) {
 	o.log.NoteResponse(op, name, o.agent.now())
 	o.agent.config.Observer.Responded(o.id, op)
 }

@@ -14,10 +14,10 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -30,7 +30,7 @@ func write(t *testing.T, path, text string) {
 }
 
 // told renders an event as "upsert web 2", "delete web" or "end".
-func told(e federation.Event) string {
+func told(e wire.Event) string {
 	text := e.Operation.String()
 	if e.Name != "" {
 		text += " " + e.Name
@@ -53,7 +53,7 @@ func published(t *testing.T, r *registry.Registry) string {
 		if err != nil {
 			return err.Error()
 		}
-		if event.Operation == federation.End {
+		if event.Operation == wire.End {
 			return strings.Join(services, ", ")
 		}
 		services = append(services, told(event))

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
@@ -68,7 +67,7 @@ type item struct {
 	at     time.Time
 	header bool
 	path   wire.OwnerPath
-	event  federation.Event
+	event  wire.Event
 	err    error
 	lost   time.Time // with err: when the origin was
 }
@@ -315,7 +314,7 @@ func (t *tier) follow(path wire.OwnerPath) bool {
 }
 
 // apply has the replica take an event.
-func (t *tier) apply(ev federation.Event) {
+func (t *tier) apply(ev wire.Event) {
 	t.replica.change(func(now time.Time) {
 		if err := t.replica.catalog.ApplyEvent(ev, now); err != nil {
 			t.simulation.wrongf("%s refuses an event: %v", t.name, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 const (
@@ -80,8 +81,8 @@ func departureCause(c *catalog.Change) string {
 }
 
 // NoteResponse notes a response that was accepted. It ends the refusal of the service.
-func (l *ServiceLog) NoteResponse(op federation.Operation, name string, now time.Time) {
-	if op != federation.Upsert && op != federation.Delete {
+func (l *ServiceLog) NoteResponse(op wire.Operation, name string, now time.Time) {
+	if op != wire.Upsert && op != wire.Delete {
 		return
 	}
 	l.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/internal/status/history"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // limit is how many refusals, and how many services that are gone, are remembered.
@@ -22,7 +23,7 @@ func refuse(log *history.ServiceLog, service string) {
 
 func TestRefusals(t *testing.T) {
 	var log history.ServiceLog
-	accept := func(service string) { log.NoteResponse(federation.Upsert, service, epoch) }
+	accept := func(service string) { log.NoteResponse(wire.Upsert, service, epoch) }
 	for _, step := range []struct {
 		do   func()
 		want []string
@@ -32,7 +33,7 @@ func TestRefusals(t *testing.T) {
 		{func() { refuse(&log, "a") }, []string{"a", "b"}},
 		{func() { accept("a") }, []string{"b"}},
 		{func() { accept("a"); accept("d") }, []string{"b"}},
-		{func() { log.NoteResponse(federation.Delete, "b", epoch) }, nil},
+		{func() { log.NoteResponse(wire.Delete, "b", epoch) }, nil},
 	} {
 		step.do()
 		var services []string
@@ -63,7 +64,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 			t.Errorf("%s: %d octets", what, len(text))
 		}
 	}
-	log.NoteResponse(federation.Upsert, long, epoch)
+	log.NoteResponse(wire.Upsert, long, epoch)
 	if now := log.Refusals()[0]; now.Service == r.Service {
 		t.Error("a service with a long name is still refused")
 	}
@@ -92,7 +93,7 @@ func TestRate(t *testing.T) {
 	} {
 		at := epoch.Add(tt.at)
 		for range tt.count {
-			log.NoteResponse(federation.Upsert, "a", at)
+			log.NoteResponse(wire.Upsert, "a", at)
 		}
 		if got := log.UpdateRate(at); got.LastMinute != tt.minute || got.LastHour != tt.hour {
 			t.Errorf("after %v: %d in the minute and %d in the hour, want %d and %d", tt.at, got.LastMinute, got.LastHour, tt.minute, tt.hour)
@@ -107,7 +108,7 @@ func TestRateCounts(t *testing.T) {
 	at := epoch
 	for i := range 3000 {
 		at = at.Add(time.Duration(i*7919%4000) * time.Millisecond)
-		log.NoteResponse(federation.Upsert, "a", at)
+		log.NoteResponse(wire.Upsert, "a", at)
 		events = append(events, at)
 		minute, hour := 0, 0
 		for _, e := range events {

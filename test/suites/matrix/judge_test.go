@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -284,7 +285,7 @@ func (r *run) wrongf(format string, args ...any) {
 type observer struct{ r *run }
 
 // Responded implements agent.Observer.
-func (observer) Responded(string, federation.Operation) {}
+func (observer) Responded(string, wire.Operation) {}
 
 // Refused implements agent.Observer.
 func (observer) Refused(string, federation.Reason) {}

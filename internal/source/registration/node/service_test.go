@@ -142,7 +142,7 @@ func TestSANs(t *testing.T) {
 	if want := []string{"spiffe://acme.example/api", "spiffe://acme.example/web"}; !slices.Equal(s.SANs, want) {
 		t.Errorf("the SANs are %v, expected %v", s.SANs, want)
 	}
-	if _, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, "", false); err != nil {
+	if _, err := wire.EncodeV1Alpha1(wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}, "", false); err != nil {
 		t.Error(err)
 	}
 	var many []*Node

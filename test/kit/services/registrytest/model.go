@@ -64,7 +64,7 @@ type Peer struct {
 // nil for a deletion and for the end of the catalog.
 func (p *Peer) apply(u registry.Update) (upserted *federation.Service, err error) {
 	switch u.Operation {
-	case federation.Upsert:
+	case wire.Upsert:
 		upserted = u.Encoded.Service()
 		if !p.Ended && p.catalog[u.Name] {
 			return nil, fmt.Errorf("told %s twice in the full catalog", u.Name)
@@ -79,7 +79,7 @@ func (p *Peer) apply(u registry.Update) (upserted *federation.Service, err error
 			p.catalog[u.Name] = true
 		}
 		p.Held[u.Name] = upserted
-	case federation.Delete:
+	case wire.Delete:
 		if p.Held[u.Name] == nil {
 			return nil, fmt.Errorf("told to delete %s, of which it does not know", u.Name)
 		}
@@ -329,7 +329,7 @@ func (m *Model) newPeer(s *registry.Subscription, ids []federation.ID) *Peer {
 func (m *Model) take(p *Peer, n int) int {
 	updates := p.TakeUpdates(nil, n)
 	for _, u := range updates {
-		if u.Operation == federation.End {
+		if u.Operation == wire.End {
 			m.checkEnd(p)
 		}
 		got, err := p.apply(u)
@@ -341,9 +341,9 @@ func (m *Model) take(p *Peer, n int) int {
 			m.tb.Fatalf("subscriber %v is told %+v, and must be told %+v", p.IDs, got, want)
 		case got != nil:
 			m.Upserts++
-		case u.Operation == federation.Delete && want != nil:
+		case u.Operation == wire.Delete && want != nil:
 			m.tb.Fatalf("subscriber %v is told to delete %s, and must have %+v", p.IDs, u.Name, want)
-		case u.Operation == federation.Delete:
+		case u.Operation == wire.Delete:
 			m.Deletions++
 		}
 	}

@@ -109,7 +109,7 @@ func Stripped(r policy.Rule) policy.Rule {
 
 // Show renders an event as "upsert web 2", "upsert web" without a description, "delete
 // web" or "end".
-func Show(e federation.Event) string {
+func Show(e wire.Event) string {
 	text := e.Operation.String()
 	if e.Name != "" {
 		text += " " + e.Name

@@ -267,7 +267,7 @@ func TestIdentityAndPayload(t *testing.T) {
 		if want := []string{"spiffe://nsm.example/0", "spiffe://nsm.example/nse-a"}; !slices.Equal(s.SANs, want) {
 			t.Errorf("the SANs are %v, expected %v", s.SANs, want)
 		}
-		if _, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, "", false); err != nil {
+		if _, err := wire.EncodeV1Alpha1(wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}, "", false); err != nil {
 			t.Error(err)
 		}
 		own := payload

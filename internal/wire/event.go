@@ -1,10 +1,13 @@
-package federation
+package wire
+
+import (
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
 
 // Operation is what an owner says in one message. The zero value is none.
 type Operation uint8
 
 // The operations.
-
 const (
 	// Alive is a response without a resource. It says only that the owner is
 	// there: it may be a heartbeat, or come from an owner that has not loaded its
@@ -33,5 +36,5 @@ type Event struct {
 	// service, and of a Delete that names no service. Otherwise it is empty.
 	ID string
 
-	Service *Service // for Upsert
+	Service *federation.Service // for Upsert
 }
