@@ -120,7 +120,7 @@ func TestLines(t *testing.T) {
 		}},
 		{name: "no-data", answer: BlockAnswer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced}}},
 		{name: "no-data-empty", answer: BlockAnswer{Verdict: NoData, Is: "empty", Rcode: "NOERROR", Owners: []OwnerPart{synced}}},
-		{name: "no-name", answer: BlockAnswer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []OwnerPart{synced}}},
+		{name: "no-name", answer: BlockAnswer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Nearest: []string{"web-1.fed.example.", "wet.fed.example."}, Owners: []OwnerPart{synced}}},
 		{name: "no-name-refused", answer: BlockAnswer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []OwnerPart{{
 			ID: "o1:8008", State: "synced", Since: ago(time.Hour), NotAdmitted: `"web.fed.example" is outside the zones given to this owner`,
 			Refusals: []RefusedService{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "endpoints[0].address", Reason: "address", Rule: `"127.0.0.1" is a loopback address`}},

@@ -47,6 +47,10 @@ type BlockAnswer struct {
 	// Verdict is why the answer is what it is, in one word: see the constants.
 	Verdict AnswerVerdict `json:"verdict"`
 
+	// Nearest are names of services that may be meant by a name that does not exist, the nearest
+	// first, 3 at most.
+	Nearest []string `json:"nearest,omitempty"`
+
 	Holder *NameHolder    `json:"holder,omitempty"` // the service that has the name; nil when none has
 	Hosts  []HostEndpoint `json:"hosts,omitempty"`  // endpoints that are host names, and how they were resolved
 	Circle string         `json:"circle,omitempty"` // a host that its endpoints lead to, and that leads back to itself: it has no address

@@ -43,6 +43,9 @@ func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) 
 	if e.Holder != nil {
 		a.Holder = x.reportHolder(e.Holder)
 	}
+	if e.Result.Kind == zone.NameError {
+		a.Nearest = z.NearestNames(name, now)
+	}
 	for _, r := range e.Rivals {
 		a.Rivals = append(a.Rivals, status.RivalService{Owner: b.owners[r.Owner].id, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
 	}
