@@ -2,9 +2,12 @@ package status
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +38,42 @@ func NewService(s *federation.Service, updated time.Time, stale bool) (CatalogSe
 		return CatalogService{}, fmt.Errorf("service %s: %w", safetext.Quote(s.Name), err)
 	}
 	return CatalogService{Name: s.Name, FQDN: s.FQDN.String(), Service: compact.Bytes(), Updated: updated.UTC(), Stale: stale}, nil
+}
+
+// CompareNames returns how names are in order for people: web-2 comes before web-10.
+func CompareNames(a, b string) int {
+	x, y := a, b
+	for x != "" && y != "" {
+		m, n, p, q := countDigits(x), countDigits(y), x[:1], y[:1]
+		if m > 0 && n > 0 { // of two numbers without zeros before them the longer one is the larger one
+			p, q = strings.TrimLeft(x[:m], "0"), strings.TrimLeft(y[:n], "0")
+		} else {
+			m, n = 1, 1
+		}
+		if c := cmp.Or(cmp.Compare(len(p), len(q)), strings.Compare(p, q)); c != 0 {
+			return c
+		}
+		x, y = x[m:], y[n:]
+	}
+	return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(a, b))
+}
+
+// countDigits returns with how many digits a text begins.
+func countDigits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
+
+// Endpoints returns the endpoints of the service, as ADDRESS:PORT.
+func (s *CatalogService) Endpoints() (list []string) {
+	var service struct {
+		Endpoints []struct {
+			Address string `json:"address"`
+			Port    int    `json:"port"`
+		} `json:"endpoints"`
+	}
+	_ = json.Unmarshal(s.Service, &service) // what is none has no endpoints
+	for _, at := range service.Endpoints {
+		list = append(list, net.JoinHostPort(at.Address, strconv.Itoa(at.Port)))
+	}
+	return list
 }
 
 // MatchesWords reports whether a service has each of these words, in any case, as a part of its name,

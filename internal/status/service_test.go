@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -19,6 +20,19 @@ func TestSpan(t *testing.T) {
 	for seconds, want := range map[float64]string{86400: "24 h", 90: "1 min 30 s", 3605: "1 h 5 s", 0: "forever", 1.5: "1.5 s"} {
 		if got := FormatSeconds(seconds); got != want {
 			t.Errorf("%v is %s, and to be %s", seconds, got, want)
+		}
+	}
+}
+
+// TestCompareNames has names as people sort them.
+func TestCompareNames(t *testing.T) {
+	t.Parallel()
+	sorted := []string{"", "-", "0", "007", "7", "7a", "7b", "10", "a", "web", "web-", "web-1", "web-2", "web-02b", "web-10", "web-10-2", "web-10-11", "web-99999999999999999999", "web-100000000000000000000", "web.", "webb"}
+	for i, a := range sorted {
+		for j, b := range sorted {
+			if got := CompareNames(a, b); got != cmp.Compare(i, j) {
+				t.Errorf("%q and %q: %d", a, b, got)
+			}
 		}
 	}
 }

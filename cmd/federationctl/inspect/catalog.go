@@ -2,11 +2,8 @@ package inspect
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
-	"net"
-	"strconv"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
@@ -64,24 +61,13 @@ func (e *Endpoint) FindServices(ctx context.Context, of string, words []string, 
 // FormatLine returns the service as a line: the catalog if it is wanted, the name, the fqdn, the state and
 // the endpoints.
 func (f *FoundService) FormatLine(withOf bool) string {
-	var service struct {
-		Endpoints []struct {
-			Address string `json:"address"`
-			Port    int    `json:"port"`
-		} `json:"endpoints"`
-	}
-	_ = json.Unmarshal(f.Service, &service) // what is none has no endpoints
-	var endpoints []string
-	for _, at := range service.Endpoints {
-		endpoints = append(endpoints, net.JoinHostPort(at.Address, strconv.Itoa(at.Port)))
-	}
 	state := "live"
 	if f.Stale {
 		state = "stale"
 	}
 	const most = 8
 	return formatRow(withOf, status.CatalogName(f.Of), printable.QuoteText(f.Name), printable.QuoteText(strings.TrimSuffix(f.FQDN, ".")), state,
-		printable.JoinFew(endpoints, most, ",", printable.QuoteText))
+		printable.JoinFew(f.Endpoints(), most, ",", printable.QuoteText))
 }
 
 // TableHeading returns what stands above the lines.

@@ -222,7 +222,7 @@ func (p *Publisher) Catalog(of string) (iter.Seq2[status.CatalogService, error],
 	}
 	found := c.sources.Find(func(*wire.EncodedService) bool { return true })
 	found = slices.DeleteFunc(found, func(f source.FoundService) bool { return f.Hidden != "" })
-	slices.SortFunc(found, func(a, b source.FoundService) int { return strings.Compare(a.Service.Name(), b.Service.Name()) })
+	slices.SortFunc(found, func(a, b source.FoundService) int { return status.CompareNames(a.Service.Name(), b.Service.Name()) })
 	return func(yield func(status.CatalogService, error) bool) {
 		for _, f := range found {
 			if !yield(status.NewService(f.Service.Service(), time.Time{}, false)) {

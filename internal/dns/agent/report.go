@@ -3,7 +3,6 @@ package agent
 import (
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
@@ -80,6 +79,6 @@ func (o *mirroredOwner) offeredServices() (all []zone.OfferedService) {
 			all = slices.AppendSeq(all, z.OfferedServices(m.index))
 		}
 	}
-	slices.SortFunc(all, func(x, y zone.OfferedService) int { return strings.Compare(x.Service.Name(), y.Service.Name()) })
+	slices.SortFunc(all, func(x, y zone.OfferedService) int { return status.CompareNames(x.Service.Name(), y.Service.Name()) })
 	return slices.CompactFunc(all, func(x, y zone.OfferedService) bool { return x.Service.Name() == y.Service.Name() })
 }
