@@ -34,7 +34,26 @@ type Condition struct {
 	Level    Level
 	Sentence string // a format of fmt
 	Remedy   string
-	Runbook  string // the section that says more, of the pages in docs
+	Runbook  string // the section that says more: of docs/runbook.md, or of the page before a colon
+}
+
+// ManualSection is a section of a page in docs, which says more of a condition.
+type ManualSection struct{ Page, Title string }
+
+// ManualBase is where the pages of docs are read without a checkout, as in runbook_url of the alerts.
+const ManualBase = "https://github.com/hamlet-federation/coredns-federation/blob/main/docs/"
+
+// URL returns where the section is read without a checkout.
+func (s ManualSection) URL() string {
+	return ManualBase + s.Page + "#" + strings.ReplaceAll(strings.ToLower(s.Title), " ", "-")
+}
+
+// Manual returns the section that says more.
+func (c *Condition) Manual() ManualSection {
+	if page, title, elsewhere := strings.Cut(c.Runbook, ": "); elsewhere {
+		return ManualSection{page, title}
+	}
+	return ManualSection{"runbook.md", c.Runbook}
 }
 
 // The conditions, by their place in the table.
@@ -98,12 +117,12 @@ const (
 
 // What to do about an owner that is followed, whether by a CoreDNS or by a relay.
 const (
-	awaitCatalog  = "wait; if it stays syncing, the owner sends nothing, or nothing valid (log: \"message of owner refused\")"
-	findReason    = "check the network, the address in owner and the certificates in tls (log: \"not connected to owner, still trying\")"
-	winTime       = "repair the owner or the network before its records are removed; to gain time, raise retention and reload (log: \"owner is lost, trying to connect again\")"
-	correctRetry  = "the owner refuses this consumer: correct tls, owner_id or api here, or its allow list; the next attempt is within minutes, or at once with 'federationctl retry' (log: \"owner is parked: tried again in some minutes, or when the certificate, key or CA files or the configuration change\")"
-	correctReload = "the owner refuses this consumer and is not tried again by itself: correct tls, owner_id or api here, or its allow list, then reload or run 'federationctl retry' (log: \"owner is parked: not tried again before the certificate, key or CA files or the configuration change\")"
-	repairSource  = "repair the source: until then its services stay as they were, and changes are not published (log: the first error)"
+	awaitCatalog  = "wait; if it stays syncing, the owner sends nothing, or nothing valid: 'federationctl watch' shows what the owner sends"
+	findReason    = "check the network, the address in owner and the certificates in tls"
+	winTime       = "repair the owner or the network before its records are removed; to gain time, raise retention and reload"
+	correctRetry  = "the owner refuses this consumer: correct tls, owner_id or api here, or its allow list; the next attempt is within minutes, or at once with 'federationctl retry'"
+	correctReload = "the owner refuses this consumer and is not tried again by itself: correct tls, owner_id or api here, or its allow list, then reload or run 'federationctl retry'"
+	repairSource  = "repair the source: until then its services stay as they were, and changes are not published"
 	confirmPaused = "to withdraw them, run 'federationctl confirm'; to keep them, repair the origin of the source"
 	shareOrRename = "to have both owners of a name answered, list it in share of both blocks; otherwise have one of the services renamed, at its owner or here with rename, or change the order of the blocks; a lost owner keeps a name until its retention ends"
 	nothing       = "nothing"
@@ -118,19 +137,19 @@ func conditions() []Condition {
 		ownerConnecting: {"owner", "connecting", Act, "Not connected, and its catalog is unknown. Names that only this owner could publish get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
 		ownerStale:      {"owner", "stale", Look, "The connection is lost. Its last records are still answered, with a TTL of 30 s at most.", winTime, "FederationConsumerOwnerStale"},
 		ownerNearExpiry: {"owner", "stale", Act, "The connection is lost. Its last records are still answered, with a TTL of 30 s at most.", winTime, "FederationConsumerRetentionHalfGone"},
-		ownerExpired:    {"owner", "expired", Act, "It was lost for longer than its retention. Its records are removed.", "repair the owner or the network; its records come back with it (log: \"owner is expired: the retention is over and its records are gone\")", "FederationConsumerOwnerExpired"},
+		ownerExpired:    {"owner", "expired", Act, "It was lost for longer than its retention. Its records are removed.", "repair the owner or the network; its records come back with it", "FederationConsumerOwnerExpired"},
 		ownerRetried:    {"owner", "parked", Act, "It has turned this consumer away, and is tried again every few minutes.%s", correctRetry, "FederationConsumerOwnerParked"},
 		ownerParked:     {"owner", "parked", Act, "It has turned this consumer away, and is not tried again until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
 		ownerUnknown:    {"owner", "unknown", Look, "This page does not know the state.", "compare the versions of both programs", "Owner states"},
-		ownerDamaged:    {"owner", "damaged", Act, "The file of persist could not be used. Unknown names get SERVFAIL until its catalog is complete: %s", "repair the owner or the network, and the disk if it damaged the file: the file is written anew with its complete catalog", "Persistence"},
+		ownerDamaged:    {"owner", "damaged", Act, "The file of persist could not be used. Unknown names get SERVFAIL until its catalog is complete: %s", "repair the owner or the network, and the disk if it damaged the file: the file is written anew with its complete catalog", "operating.md: Persistence"},
 		ownerPaused:     {"owner", "paused", Look, "%s did not come back, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "Names that are missing or wrong"},
-		ownerRefused:    {"owner", "refused", Look, "This consumer refuses the newest version of %s.", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
+		ownerRefused:    {"owner", "refused", Look, "This consumer refuses the newest version of %s.%s", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
 		ownerConflicts:  {"owner", "conflicts", Look, "Not published, because of conflicts or rules: %s.", shareOrRename, "FederationConsumerConflicts"},
 		ownerUnshared:   {"owner", "unshared", Look, "Its block shares %s, and no other block of the server block does.", "list the names in share of the other owner's block too, or take share away here", "Conflicts"},
 
 		ownerEmpty: {"owner", "empty", Well, "It publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "Names that are missing or wrong"},
 
-		ownerRestored:   {"owner", "restored", Look, "Its records are from the file of persist, as they were %s: what it has withdrawn since is still answered.", "repair the owner or the network; if the file was out of use, and these records must go, stop this process, delete the file and start again", "Persistence"},
+		ownerRestored:   {"owner", "restored", Look, "Its records are from the file of persist, as they were %s: what it has withdrawn since is still answered.", "repair the owner or the network; if the file was out of use, and these records must go, stop this process, delete the file and start again", "operating.md: Persistence"},
 		ownerUnsaved:    {"owner", "unsaved", Look, "Its catalog cannot be saved, and would be lost with a restart: %s", "make room on the disk, or let this process write to the folder of the file of persist: it is tried again every minute. Do not restart this process while the owner is away", "FederationConsumerPersistFailing"},
 		ownerAllRefused: {"owner", "refused", Act, "Nothing of it is used here: this consumer refuses all of its services (%s).%s", "have the owner correct the services, or permit here what is right", "Names that are missing or wrong"},
 
@@ -154,14 +173,14 @@ func conditions() []Condition {
 		sourcePaused:    {"source", "paused", Act, "The withdrawal of %s is paused: its origin lost too many at once.", confirmPaused, "FederationOwnerWithdrawalsPaused"},
 		sourceWithdraws: {"source", "paused", Act, "The first of them are withdrawn %s unless they come back.", confirmPaused, "FederationOwnerWithdrawalsPaused"},
 		sourceRefused:   {"source", "refused", Look, "Some of its entries are not valid services.", "correct them in the source; the log names entries that it refuses", "At an owner"},
-		sourceRelays:    {"source", "relays", Look, "Look at the owner that it relays.", "see what is said of that owner", "When something is lost"},
+		sourceRelays:    {"source", "relayed owner", Look, "Look at the owner that it relays.", "see what is said of that owner", "operating.md: When something is lost"},
 
 		registrationStoreAway: {"registration", "store away", Act, "Its store is away: new registrations are not stored.", "repair the store; programs register again by themselves", "FederationOwnerStoreAway"},
 		registrationConverges: {"registration", "converging", Look, "It converges for another %s: programs register again.", "wait; if it stays, find out why programs do not come back", "FederationOwnerConvergenceStuck"},
 
 		catalogServed:      {"catalog", "in order", Well, "Consumers have it as it is.", nothing, "At an owner"},
-		catalogUnavailable: {"catalog", "unavailable", Act, "It is not served to consumers: %s.", "repair the source that is waited for; consumers keep what they have meanwhile (metric federation_owner_catalog_unavailable)", "FederationOwnerCatalogUnavailable"},
-		catalogBehind:      {"catalog", "behind", Look, "A consumer is behind: it has not acknowledged a change for %s.", "find the consumer in the log, and what keeps it busy or cut off", "FederationOwnerConsumerLag"},
+		catalogUnavailable: {"catalog", "unavailable", Act, "It is not served to consumers: %s.", "repair the source that is waited for; consumers keep what they have meanwhile", "FederationOwnerCatalogUnavailable"},
+		catalogBehind:      {"catalog", "behind", Look, "A consumer is behind: it has not acknowledged a change for %s.", "look at the consumer that is behind for the longest, and find out what keeps the consumer busy or cut off", "FederationOwnerConsumerLag"},
 		catalogEmpty:       {"catalog", "empty", Well, "It has no service.", "add a first service to a source of the catalog", "At an owner"},
 		catalogUnread:      {"catalog", "no consumers", Well, "No consumer is connected.", "name this owner in a federation block of a CoreDNS, and allow the identity of its certificate here", "At an owner"},
 
@@ -198,19 +217,20 @@ func (v *Judgement) AddFinding(f Finding) {
 	v.Level = max(v.Level, f.Level)
 }
 
-// Advice returns what to do about a finding, unless the next one says the same.
+// Advice returns what to do about a finding, unless a later one says the same.
 func (v *Judgement) Advice(i int) string {
-	if i+1 < len(v.Findings) && v.Findings[i+1].Remedy == v.Findings[i].Remedy {
+	remedy := v.Findings[i].Remedy
+	if slices.ContainsFunc(v.Findings[i+1:], func(f Finding) bool { return f.Remedy == remedy }) {
 		return ""
 	}
-	return v.Findings[i].Remedy
+	return remedy
 }
 
 // Judge says how an owner is, for who answers with what it publishes or, if relayed, for who
 // passes it on.
 func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 	if u.Failure != "" {
-		v.AddFinding(Finding{Condition{Remedy: u.Remedy}, "No stream: " + u.Failure})
+		v.AddFinding(Finding{Condition{Remedy: u.Remedy, Runbook: "Why there is no stream"}, "No stream: " + u.Failure})
 	}
 	if relayed {
 		v.addCondition(relayedIn(u))
@@ -220,8 +240,8 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 		}
 		u.judgeState(&v, now)
 	}
-	if last := len(v.Findings) - 1; last >= 0 && v.Findings[last].Remedy == findReason && u.Remedy != "" {
-		v.Findings[last].Remedy = u.Remedy // the reason is found
+	if last := len(v.Findings) - 1; last >= 0 && u.Failure != "" && u.Remedy != "" {
+		v.Findings[last].Remedy = u.Remedy // for the reason that is found, and no general one
 	}
 	if u.Stale > 0 && !u.Restored.IsZero() && !relayed {
 		v.addCondition(ownerRestored, FormatAge(now, u.Restored))
@@ -272,15 +292,19 @@ func (u *FollowedOwner) judgeState(v *Judgement, now time.Time) {
 // judgeRefusals judges what this side refuses of the owner: some of its services, or all of them,
 // which mostly is a mistake in the configuration of this side.
 func (u *FollowedOwner) judgeRefusals(v *Judgement) {
+	which, refused, newest := ownerRefused, CountNoun(u.NotAdmitted, "service"), ""
 	switch {
 	case u.NotAdmitted == 0:
-	case u.Services > 0:
-		v.addCondition(ownerRefused, CountNoun(u.NotAdmitted, "service"))
-	case len(u.Refusals) == 0:
-		v.addCondition(ownerAllRefused, FormatNumber(u.NotAdmitted), "")
-	default:
-		v.addCondition(ownerAllRefused, FormatNumber(u.NotAdmitted), " The newest: "+describeRefusal(u.ID, &u.Refusals[0]))
-		v.Findings[len(v.Findings)-1].Remedy = refusalRemedy(&u.Refusals[0])
+		return
+	case u.Services == 0:
+		which, refused = ownerAllRefused, FormatNumber(u.NotAdmitted)
+	}
+	if len(u.Refusals) > 0 {
+		newest = " The newest: " + describeRefusal(u.ID, &u.Refusals[0])
+	}
+	v.addCondition(which, refused, newest)
+	if newest != "" {
+		v.Findings[len(v.Findings)-1].Remedy = u.Refusals[0].Remedy()
 	}
 }
 
@@ -398,12 +422,28 @@ func (s *CatalogSource) Judge(now time.Time) (v Judgement) {
 		v.addCondition(sourceRefused)
 	}
 	if s.Relay != nil {
-		if of := s.Relay.Judge(now, true); of.Level > v.Level {
-			v.addCondition(sourceRelays)
-			v.Level = of.Level
-		}
+		v.addRelayed(s.Relay.Judge(now, true))
 	}
 	return v
+}
+
+// addRelayed adds how the owner is that a source relays. What is to be done about the source is what is
+// to be done about the owner.
+func (v *Judgement) addRelayed(of Judgement) {
+	if of.Level == Well {
+		return
+	}
+	remedy := slices.MaxFunc(of.Findings, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) }).Remedy
+	for i := range v.Findings {
+		if v.Findings[i].Remedy == repairSource {
+			v.Findings[i].Remedy = remedy
+		}
+	}
+	if of.Level > v.Level {
+		relays := conditions()[sourceRelays]
+		relays.Level, relays.Remedy = of.Level, remedy
+		v.AddFinding(Finding{relays, relays.Sentence})
+	}
 }
 
 // Streams returns how many streams consumers have open.

@@ -15,23 +15,20 @@ import (
 )
 
 // The manual for whoever is on call. The table of conditions is on its first page.
-const docs = "../../docs/"
+const (
+	docs    = "../../docs/"
+	runbook = "runbook.md"
+)
 
-var manual = []string{"runbook.md", "operating.md"}
-
-// section returns a link to a section of the manual, or nothing if there is none.
-func section(t *testing.T, text, title string) string {
+// section returns a link from the runbook to the section of the manual that says more of a condition, or
+// nothing if there is none.
+func section(t *testing.T, c Condition) string {
 	t.Helper()
-	for i, page := range manual {
-		if !regexp.MustCompile(`(?m)^##+ ` + regexp.QuoteMeta(title) + `$`).Match(must.Get(os.ReadFile(docs + page))(t)) {
-			continue
-		}
-		if i == 0 {
-			page = ""
-		}
-		return fmt.Sprintf("[%s](%s#%s)", text, page, strings.ReplaceAll(strings.ToLower(title), " ", "-"))
+	m := c.Manual()
+	if !regexp.MustCompile(`(?m)^##+ ` + regexp.QuoteMeta(m.Title) + `$`).Match(must.Get(os.ReadFile(docs + m.Page))(t)) {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("[%s](%s)", c.State, strings.TrimPrefix(strings.TrimPrefix(m.URL(), ManualBase), runbook))
 }
 
 // table returns the conditions as the manual has them: a row for each thing that has states,
@@ -45,7 +42,7 @@ func table(t *testing.T) string {
 			things = append(things, c.Of)
 		}
 		cell := c.Of + c.Level.String()
-		if state := section(t, c.State, c.Runbook); !slices.Contains(states[cell], state) {
+		if state := section(t, c); !slices.Contains(states[cell], state) {
 			states[cell] = append(states[cell], state)
 		}
 	}
@@ -61,7 +58,7 @@ func table(t *testing.T) string {
 // condition. Where names are missing the alert pages somebody; what can wait is a ticket. The manual
 // has the table, but for sentences and remedies, which the page shows: -update writes it there.
 func TestConditions(t *testing.T) {
-	doc := string(must.Get(os.ReadFile(docs + manual[0]))(t))
+	doc := string(must.Get(os.ReadFile(docs + runbook))(t))
 	rules := string(must.Get(os.ReadFile("../../deploy/monitoring/rules.yaml"))(t))
 	for i, c := range conditions() {
 		if c.Of == "" || c.State == "" || c.Sentence == "" || c.Remedy == "" || c.Runbook == "" {
@@ -70,7 +67,7 @@ func TestConditions(t *testing.T) {
 		if c.Level > Well && c.Remedy == nothing {
 			t.Errorf("%s %s: something is to do: %q", c.Of, c.State, c.Remedy)
 		}
-		if section(t, c.State, c.Runbook) == "" {
+		if section(t, c) == "" {
 			t.Errorf("%s %s: the manual has no section %q", c.Of, c.State, c.Runbook)
 		}
 		if !strings.HasPrefix(c.Runbook, "Federation") {
@@ -82,6 +79,9 @@ func TestConditions(t *testing.T) {
 		if !found || c.Level == Act && severity != "page" || c.Level == Look && severity != "ticket" {
 			t.Errorf("%s %s: the alert %s has the severity %q", c.Of, c.State, c.Runbook, severity)
 		}
+		if !strings.Contains(alert, `runbook_url: "`+c.Manual().URL()+`"`) {
+			t.Errorf("%s %s: the alert %s has another link than %s", c.Of, c.State, c.Runbook, c.Manual().URL())
+		}
 	}
 	const head = "| of | well | look | act |\n|---|---|---|---|\n"
 	before, rest, _ := strings.Cut(doc, head)
@@ -91,7 +91,7 @@ func TestConditions(t *testing.T) {
 	}
 	want := table(t)
 	if *update {
-		must.Do(t, os.WriteFile(docs+manual[0], []byte(before+head+want+"\n\n"+after), 0o600))
+		must.Do(t, os.WriteFile(docs+runbook, []byte(before+head+want+"\n\n"+after), 0o600))
 	} else if d := cmp.Diff(want, has); d != "" {
 		t.Errorf("the table in the manual differs (-want +got); after a change that is meant, run the test with -update:\n%s", d)
 	}
@@ -141,7 +141,11 @@ func TestJudge(t *testing.T) {
 	} {
 		var states, want []Condition
 		for _, f := range tc.got.Findings {
-			states = append(states, f.Condition)
+			is := f.Condition
+			if is.State == conditions()[sourceRelays].State {
+				is = conditions()[sourceRelays] // its level and its remedy are those of the owner
+			}
+			states = append(states, is)
 			if strings.Contains(f.Says, "%!") {
 				t.Errorf("%s: %s", name, f.Says)
 			}
@@ -157,10 +161,18 @@ func TestJudge(t *testing.T) {
 		t.Errorf("a source is as bad as the owner that it relays: %+v", v)
 	}
 	for _, v := range []Judgement{
-		owner(FollowedOwner{State: "connecting", Damage: "x", Remedy: "start it"}), relayed(FollowedOwner{State: "connecting", Remedy: "start it"}),
+		owner(FollowedOwner{State: "connecting", Damage: "x", Failure: "down", Remedy: "start it"}), relayed(FollowedOwner{State: "connecting", Failure: "down", Remedy: "start it"}),
+		owner(FollowedOwner{State: "parked", Failure: "down", Remedy: "start it"}), owner(FollowedOwner{State: "stale", Failure: "down", Remedy: "start it"}),
+		source(CatalogSource{State: "away", Lifetime: 3600, Relay: &FollowedOwner{State: "stale", Failure: "down", Remedy: "start it"}}),
 	} {
-		if last := v.Findings[len(v.Findings)-1]; last.Remedy != "start it" {
-			t.Errorf("where the reason is known, the remedy is that of the reason, and not %q", last.Remedy)
+		var said []string
+		for i := range v.Findings {
+			if todo := v.Advice(i); todo != "" && v.Findings[i].State != "damaged" {
+				said = append(said, todo)
+			}
+		}
+		if len(said) != 1 || said[0] != "start it" {
+			t.Errorf("where the reason is known, the remedy is that of the reason, once, and not %q", said)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (w *NameExplanation) Lines() []string {
 	}
 	e.Shown = append(e.Shown, over...)
 	if owner, r, refused := w.firstRefusal(nil); refused {
-		e.Broken, e.Correction = describeRefusal(owner, &r), refusalRemedy(&r)
+		e.Broken, e.Correction = describeRefusal(owner, &r), r.Remedy()
 	}
 	e.splitParts(w.Refused)
 	return textRenderer{w.Now}.renderLines(e)
@@ -58,7 +58,7 @@ func (w *NameExplanation) explainAnswer(i int) explainedAnswer {
 		e.Broken = describeRefusal(owner, &refusal)
 	}
 	if a.Verdict == Refused { // before what is to do about an owner that happens to be lost as well
-		e.Correction = refusalRemedy(&refusal)
+		e.Correction = refusal.Remedy()
 	}
 	e.splitParts(slices.Concat(a.Owners, w.Refused))
 	return e
@@ -214,7 +214,7 @@ func remediesFor(a *BlockAnswer) (list []string) {
 		p := &a.Owners[i]
 		// A reason why there is no stream has a remedy of its own, which stands with it.
 		which := ownerIn(p.State, p.Known, p.NextAttempt)
-		if ownerMatters(a, i) && which != ownerSynced && which != ownerUnknown && (which != ownerConnecting || p.Remedy == "") {
+		if ownerMatters(a, i) && which != ownerSynced && which != ownerUnknown && p.Remedy == "" {
 			add(conditions()[which].Remedy)
 		}
 		if p.NotImported != "" {
@@ -224,7 +224,7 @@ func remediesFor(a *BlockAnswer) (list []string) {
 			add("if the service should be here, change the zones of the federation block or its rename, or have the owner choose another name")
 		}
 		if len(p.Refusals) > 0 {
-			add(refusalRemedy(&p.Refusals[0]))
+			add(p.Refusals[0].Remedy())
 		}
 		if slices.ContainsFunc(p.Gone, func(g GoneService) bool { return g.Cause == "withdrawn" || g.Cause == "absent" }) {
 			add("ask the owner whether it has the service: 'federationctl why' there")
@@ -245,22 +245,21 @@ func describeRefusal(owner string, r *RefusedService) string {
 	return fmt.Sprintf("%s of owner %s breaks the rule %s: %s", s, PrintableWord(owner), PrintableWord(cmp.Or(r.Reason, "without a name")), safetext.Printable(cmp.Or(r.Rule, "no more is given")))
 }
 
-// refusalRemedy says what can be done about a refusal.
-func refusalRemedy(r *RefusedService) string {
-	s := "have the owner correct the service"
+// Remedy says what can be done about a refusal.
+func (r *RefusedService) Remedy() string {
 	switch federation.Reason(r.Reason) { //nolint:exhaustive // the others depend on the owner alone
 	case federation.ReasonOutOfZone:
-		s = "if the service should be here, add its zone to the federation block, or have the owner use a zone of the block"
+		return "if the service should be here, add its zone to the federation block, or have the owner use a zone of the block"
 	case federation.ReasonReservedName:
-		s = "have the owner choose another name: the zone needs this one for itself"
+		return "have the owner choose another name: the zone needs this one for itself"
 	case federation.ReasonName:
-		s = "have the owner correct the name, or the rename here that makes it invalid"
+		return "have the owner correct the name, or the rename here that makes it invalid"
 	case federation.ReasonAddress:
-		s = "have the owner correct the address, or permit it with allow_addresses"
+		return "have the owner correct the address, or permit it with allow_addresses"
 	case federation.ReasonLimit:
-		s = "have the owner stay below the limit, or raise it if it is a property here"
+		return "have the owner stay below the limit, or raise it if it is a property here"
 	}
-	return s + " (log: \"message of owner refused\", metric coredns_federation_nacks_total)"
+	return "have the owner correct the service"
 }
 
 // ownerMatters reports whether the state of an owner has to do with the answer: of an owner that
