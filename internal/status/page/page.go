@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
@@ -38,6 +39,7 @@ func newPages() *template.Template {
 		"script":  func() template.JS { return template.JS(scriptText) }, //nolint:gosec // our own
 		"show":    safetext.Printable,
 		"style":   func() template.CSS { return template.CSS(styleText) }, //nolint:gosec // our own
+		"word":    status.PrintableWord,
 	}).Parse(pageText))
 }
 
@@ -62,10 +64,11 @@ type nameQuestion struct {
 
 // answerBlock is the answer of one server block, or what one catalog has.
 type answerBlock struct {
-	First  string
-	Todo   []string
-	Shared []string // the endpoints of a shared name
-	Rest   []indentedLine
+	First   string
+	Nearest []string // names that may be meant
+	Todo    []string
+	Shared  []string // the endpoints of a shared name
+	Rest    []indentedLine
 }
 
 // Long reports whether the rest is folded up, so that what to do is not far from what is
@@ -89,7 +92,11 @@ func splitBlocks(lines []string) (all []*answerBlock) {
 		}
 		last := all[len(all)-1]
 		if todo, is := strings.CutPrefix(short, "to do: "); is {
-			last.Todo = append(last.Todo, todo)
+			if !slices.Contains(last.Todo, todo) { // as that of another owner
+				last.Todo = append(last.Todo, todo)
+			}
+		} else if names, is := strings.CutPrefix(short, "did you mean: "); is {
+			last.Nearest = strings.Split(names, ", ")
 		} else if endpoint, is := strings.CutPrefix(short, "shared: "); is {
 			last.Shared = append(last.Shared, endpoint)
 		} else {
@@ -142,8 +149,18 @@ type serviceListing struct {
 type listedService struct {
 	status.CatalogService
 
-	When shownTime
-	JSON string
+	When      shownTime
+	Addresses []string // a few of the endpoints
+	More      int      // how many others there are
+	JSON      string
+}
+
+// newListedService returns a service for the list.
+func newListedService(service status.CatalogService, now time.Time) listedService {
+	const most = 3
+	all := service.Endpoints()
+	few := all[:min(len(all), most)]
+	return listedService{service, shownVerdict{now: now}.At(service.Updated), few, len(all) - len(few), indentJSON(service.Service)}
 }
 
 // serveListing answers GET /services.
@@ -173,7 +190,7 @@ func (h statusHandler) serveListing(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		if service.MatchesWords(words) {
-			v.List = append(v.List, listedService{service, shownVerdict{now: s.Now}.At(service.Updated), indentJSON(service.Service)})
+			v.List = append(v.List, newListedService(service, s.Now))
 		}
 	}
 	h.renderPage(w, http.StatusOK, "services", v)

@@ -52,6 +52,10 @@ func consumer() *fixed {
 				}, 5),
 			},
 			{ID: "o7.example:8008", State: "syncing", Since: ago(5 * time.Second), Known: true, Services: 4, Retention: 86400, Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour)},
+			{
+				ID: "o8.example:8008", State: "stale", Since: ago(13 * time.Hour), Known: true, Lost: ago(13 * time.Hour), Expires: noon.Add(11 * time.Hour), Retention: 86400,
+				Services: 9, Stale: 9, Failure: "keepalive ping failed", Remedy: "restart the owner",
+			},
 		},
 		Zones: []status.Zone{{Name: "fed.example.", Servers: []string{"dns://.:53"}, Serial: 1714, Owners: []string{"o1.example:8008", "o2.example:8008"}}},
 	}, why: status.NameExplanation{
@@ -60,7 +64,7 @@ func consumer() *fixed {
 			Holder: &status.NameHolder{Owner: "o1.example:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Hour)},
 		}},
 	}, first: []status.CatalogService{
-		{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{"name":"web","x":"</pre><script>\u202e"}`), Updated: ago(time.Hour)},
+		{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{"name":"web","endpoints":[{"address":"192.0.2.1","port":443},{"address":"2001:db8::1","port":443},{"address":"</pre>\u202e","port":1},{"address":"192.0.2.4","port":443}],"x":"</pre><script>\u202e"}`), Updated: ago(time.Hour)},
 		{Name: hostile, FQDN: "x.fed.example.", Service: json.RawMessage("{\"name\":\"\u202e\"}"), Stale: true},
 	}}
 }
@@ -115,6 +119,12 @@ func TestPages(t *testing.T) {
 		{Endpoint: "192.0.2.1:80", Owners: []string{"o1.example:8008", hostile}, Answered: true, Rule: "it is live"},
 		{Endpoint: hostile + ":80", Owners: []string{"o2.example:8008"}, Tier: 1, Rule: "its owner is lost", Expires: noon.Add(30 * time.Second)},
 	}
+	missing := consumer()
+	missing.status.Owners = missing.status.Owners[:1]
+	missing.why.Answers = []status.BlockAnswer{{
+		Servers: []string{"dns://.:53"}, Zone: "fed.example.", Rcode: "NXDOMAIN", Is: "missing", Verdict: status.NoName,
+		Nearest: []string{"web.fed.example.", "web-2.fed.example."}, Owners: []status.OwnerPart{{ID: "o1.example:8008", State: "synced", Known: true}},
+	}}
 	for name, tc := range map[string]struct {
 		source *fixed
 		path   string
@@ -125,6 +135,7 @@ func TestPages(t *testing.T) {
 		"owner":       {owner(), "/", 200},
 		"why":         {ready, "/?name=WEB.fed.example&type=AAAA", 200},
 		"why-shared":  {shared, "/?name=web.fed.example&type=A", 200},
+		"why-nearest": {missing, "/?name=wbe.fed.example&type=SRV", 200},
 		"why-owner":   {owner(), "/?name=web.fed.example", 200},
 		"why-wrong":   {ready, "/?name=%3cb%3e..%e2%80%ae&type=%3cb%3e", 400},
 		"services":    {consumer(), "/services?of=o1.example:8008&after=a%3cb%3e", 200},
@@ -140,7 +151,7 @@ func TestPages(t *testing.T) {
 			if w.Code != tc.code {
 				t.Errorf("the code is %d, expected %d", w.Code, tc.code)
 			}
-			page := unscripted(w.Body.String())
+			page := strings.ReplaceAll(unscripted(w.Body.String()), status.ManualBase, "") // the only links that lead elsewhere
 			for _, never := range []string{"<script", "<b>", "\u202e", "\x1b", "onclick", "style=", "http://", "https://", "ZgotmplZ", "&lt;nil"} {
 				if strings.Contains(page, never) {
 					t.Errorf("the page has %q in it", never)

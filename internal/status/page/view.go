@@ -23,7 +23,42 @@ type shownVerdict struct {
 func (s shownVerdict) Class() string { return s.Level.String() }
 
 // Sign returns what says a verdict without a colour.
-func (s shownVerdict) Sign() string { return [...]string{"✓", "▲", "✕"}[s.Level] }
+func (s shownVerdict) Sign() string { return signOf(s.Level) }
+
+func signOf(l status.Level) string { return [...]string{"✓", "▲", "✕"}[l] }
+
+// badge is a word with what says how bad that is, in a colour and without one.
+type badge struct{ Class, Sign, Word string }
+
+// Badges returns the state and, if something else is worse than that, what is worst: so no badge
+// has the colour of another word than its own. A state in which nothing is wrong, and something can
+// be done, has no colour.
+func (s shownVerdict) Badges() []badge {
+	state, worst, idle := status.Well, status.Finding{}, false
+	for _, f := range s.Findings {
+		if f.State == s.Word {
+			state, idle = max(state, f.Level), true
+		}
+		if f.Level > worst.Level {
+			worst = f
+		}
+	}
+	if state == status.Well && s.Word != "synced" && s.Word != "current" {
+		state = s.Level // the state has another name where it is judged
+	}
+	if idle && state == status.Well {
+		return []badge{{"idle", "○", s.Word}}
+	}
+	badges := []badge{{state.String(), signOf(state), s.Word}}
+	if worst.Level > state {
+		word := worst.State
+		if worst.Of == "certificate" {
+			word = worst.Of + " " + word
+		}
+		badges = append(badges, badge{worst.Level.String(), signOf(worst.Level), word})
+	}
+	return badges
+}
 
 // sortWorst sorts by verdict, the worst first, and keeps the order of those that are alike.
 func sortWorst[T any](list []T, of func(T) status.Level) {
@@ -31,12 +66,12 @@ func sortWorst[T any](list []T, of func(T) status.Level) {
 }
 
 // shownTime is a time, as the page shows it.
-type shownTime struct{ Age, UTC, Machine string }
+type shownTime struct{ Age, Span, UTC, Machine string }
 
 // At returns a moment, which is empty for no time.
 func (s shownVerdict) At(when time.Time) (m shownTime) {
 	if !when.IsZero() {
-		m = shownTime{status.FormatAge(s.now, when), when.UTC().Format("2006-01-02 15:04:05 UTC"), when.UTC().Format(time.RFC3339)}
+		m = shownTime{status.FormatAge(s.now, when), status.FormatSpan(s.now.Sub(when)), when.UTC().Format("2006-01-02 15:04:05 UTC"), when.UTC().Format(time.RFC3339)}
 	}
 	return m
 }
@@ -72,22 +107,24 @@ func (v *ownerView) Next() string {
 	return status.FormatNext(v.now, v.NextAttempt)
 }
 
-// RetentionLeft says how much of the retention is left; it is empty while it does not count,
-// and when none is left.
-func (v *ownerView) RetentionLeft() string {
+// RetentionUsed says how much of the retention is over, and how soon the records go; it is empty
+// while the retention does not count.
+func (v *ownerView) RetentionUsed() string {
 	if left, _ := v.RemainingRetention(v.now); left > 0 {
-		return status.FormatSpan(left)
+		return fmt.Sprintf("%s of %s used, records go in %s", status.FormatSpan(v.now.Sub(v.Lost)), status.FormatSeconds(v.Retention), status.FormatSpan(left))
 	}
 	if v.Link && v.State != "synced" && v.Stale > 0 && !v.Lost.IsZero() && v.Expires.IsZero() {
-		return "no limit"
+		return "no limit, records stay until the owner is back"
 	}
 	return ""
 }
 
-// Percent returns which part of the retention is left.
-func (v *ownerView) Percent() int {
-	_, percent := v.RemainingRetention(v.now)
-	return percent
+// PercentUsed returns which part of the retention is over; 0 while it does not count.
+func (v *ownerView) PercentUsed() int {
+	if _, left := v.RemainingRetention(v.now); left > 0 {
+		return max(1, 100-left)
+	}
+	return 0
 }
 
 // sourceView is what fills a catalog of an owner.
@@ -118,6 +155,9 @@ func newCatalogView(now time.Time, i int, c *status.Catalog, token string) *cata
 		s := &c.Sources[i]
 		of := &sourceView{CatalogSource: s, shownVerdict: shownVerdict{s.Judge(now), s.State, now}}
 		if s.Relay != nil {
+			for i := range of.Findings {
+				of.Findings[i].Remedy = "" // it stands below, with the owner
+			}
 			of.Upstream = newOwnerView(now, s.Relay, false, c.Name, token)
 		}
 		if s.Paused > 0 {
