@@ -139,6 +139,13 @@ func (b *tab) unfold() {
 	b.run(chromedp.Evaluate(`[...document.querySelectorAll("details")].slice(0, 40).forEach(d => d.open = true)`, nil))
 }
 
+// location returns the address of the page.
+func (b *tab) location() (at string) {
+	b.t.Helper()
+	b.run(chromedp.Location(&at))
+	return at
+}
+
 // text returns the text of an element, as a reader sees it.
 // It is read in one step, as the page may refresh itself between two.
 func (b *tab) text(selector string) string {

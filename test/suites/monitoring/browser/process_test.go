@@ -137,8 +137,8 @@ type status struct {
 	}
 	Catalogs []struct {
 		Sources []struct {
-			Name, State string
-			Services    int
+			Name, State      string
+			Services, Paused int
 		}
 		Unavailable string
 		Services    int
