@@ -262,7 +262,7 @@ type CatalogSource struct {
 	Since      time.Time      `json:"since,omitzero"`            // when it went away
 	Lifetime   float64        `json:"lifetimeSeconds,omitempty"` // how long its services stay while it is away; 0: for ever; below 0: not at all
 	Services   int            `json:"services"`
-	Paused     int            `json:"paused,omitempty"`     // of those, what its origin has lost: more at once than max_withdraw lets go
+	Paused     int            `json:"paused,omitempty"`    // of those, what its origin has lost: more at once than max_withdraw lets go
 	WithdrawAt time.Time      `json:"withdrawAt,omitzero"` // when the first of them are withdrawn unless they come back; zero: when somebody confirms it
 	Hidden     int            `json:"hidden,omitempty"`
 	Refused    map[string]int `json:"refused,omitempty"` // entries that are no services, by rule
