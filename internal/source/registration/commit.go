@@ -9,7 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
 )
 
-// The committer takes at most mostChanges at once: what comes meanwhile is told sooner.
+// The committer takes at most mostChanges at once, so that providers of later changes wait less.
 // After an error it waits from firstDelay to longestDelay.
 const (
 	mostChanges  = 4096
@@ -21,8 +21,8 @@ func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestDelay}
 }
 
-// commitAll gives the store what is to change, until ctx ends. Nothing waits for a timer: the
-// first change goes at once, and those that come meanwhile are the next batch.
+// commitAll commits changes to the store until ctx ends. No change waits for a timer: the first one
+// is committed at once, and those that come meanwhile are the next batch.
 func (s *Source) commitAll(ctx context.Context) {
 	delay := newBackoff()
 	timer := time.NewTimer(tick)
@@ -48,15 +48,15 @@ func (s *Source) commitAll(ctx context.Context) {
 	}
 }
 
-// retryConflicts has changes tried again that were in conflict, in case that the store has
-// nothing to tell.
+// retryConflicts makes the table try changes again that were in conflict, in case that the store
+// does not report any change to their keys.
 func (s *Source) retryConflicts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.table.RetryConflicts()
 }
 
-// commitRound commits what waits, and reports whether there was anything.
+// commitRound commits the changes that wait, and reports whether there were any.
 func (s *Source) commitRound(ctx context.Context) (more bool, err error) {
 	changes := s.takeChanges()
 	if len(changes) == 0 {
@@ -75,6 +75,7 @@ func (s *Source) commitRound(ctx context.Context) (more bool, err error) {
 	return true, err
 }
 
+// takeChanges returns the next changes to commit.
 func (s *Source) takeChanges() []store.Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,19 +12,20 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// partPublisher is what the part was told, which nobody else calls.
+// partPublisher keeps what the part was told last. Only publishAndAnswer uses it, one call at a
+// time, so that the part gets changes in their order.
 type partPublisher struct {
 	part source.Part // read-only once Run has begun
 
 	mu       sync.Mutex              // guards the fields below
-	over     map[federation.FQDN]int // nodes of services for which these have no room
-	beyond   int                     // the sum of over, as the part was told
+	over     map[federation.FQDN]int // by service, nodes beyond the endpoints that it may have
+	beyond   int                     // the sum of over that the part has
 	replaced bool                    // whether the part is known as a whole
-	away     error                   // as the part was told
+	away     error                   // why the store is away, as the part has it
 }
 
-// publishAndAnswer publishes what has changed, and then answers those who wait for it. Of several who have
-// changed something at a time the first that comes does so for all.
+// publishAndAnswer publishes what has changed, and then answers the providers that wait for it.
+// Where several callers have changed something at the same time, the first one does so for all.
 func (s *Source) publishAndAnswer() {
 	p := &s.publisher
 	p.mu.Lock()
@@ -50,7 +51,7 @@ func (s *Source) publishAndAnswer() {
 	}
 }
 
-// publishServices tells the part what has become of services. It is called with the mutex of the publisher held.
+// publishServices passes changed services to the part. The caller holds the mutex of the publisher.
 func (s *Source) publishServices(services []table.Service) {
 	p := &s.publisher
 	var changed []*wire.EncodedService
@@ -80,8 +81,9 @@ func (s *Source) publishServices(services []table.Service) {
 	}
 }
 
-// noteExcess notes for how many nodes of a service it has no room. Those are registered, and
-// take the places of others that go; which are published, package node says.
+// noteExcess records how many nodes of a service are beyond the endpoints that it may have. Such
+// nodes are registered, and are published when others go; package node says which nodes are
+// published.
 func (s *Source) noteExcess(of table.Service) {
 	all := s.publisher.over
 	over := len(of.Nodes) - limits.Endpoints

@@ -30,13 +30,13 @@ import (
 // version is the version of the protocol that is spoken here.
 const version = 1
 
-// What one provider may take.
+// The limits of one provider.
 const (
 	maxMessage    = 64 << 10         // bytes of a message
-	maxAnswers    = 256              // that wait to be sent while more is read
-	maxAnswerText = 256 << 10        // bytes in them while more is read
-	openWithin    = 10 * time.Second // of the begin of the stream
-	closeWithin   = 2 * time.Second  // for the provider to take what there is to tell it at the end
+	maxAnswers    = 256              // answers that may wait to be sent before reading stops
+	maxAnswerText = 256 << 10        // bytes of these answers before reading stops
+	openWithin    = 10 * time.Second // for the provider to send Open
+	closeWithin   = 2 * time.Second  // for the provider to read what is left in the queue at the end
 )
 
 // A provider that is sent away comes back after a random time between these, so that not
@@ -46,7 +46,10 @@ const (
 	latest  = 10 * time.Second
 )
 
-// providerSession is the stream of one provider.
+// providerSession is the stream of one provider. A reader passes its messages to the table, and a
+// writer sends the answers from the queue, which whoever changes the table fills. The queue is
+// bounded because reading stops while it is full: a provider that reads no answers stops only
+// itself. A session keeps no nodes: those are in the table.
 type providerSession struct {
 	source *Source
 	stream registrationv1.RegistrationService_RegisterServer
@@ -60,19 +63,19 @@ type providerSession struct {
 	room   chan struct{}   // holds one value when the reader may go on
 
 	mu     sync.Mutex                         // guards the fields below
-	queue  []*registrationv1.RegisterResponse // nil: the end, behind the last one
-	unsent int                                // messages in queue, and those that the writer has taken
-	bytes  int                                // in them
+	queue  []*registrationv1.RegisterResponse // nil in it: the end
+	unsent int                                // messages in queue, and those that the writer is sending
+	bytes  int                                // of these messages
 }
 
-// sessionEnd is how reading a stream ended.
+// sessionEnd says how reading a stream ended.
 type sessionEnd struct {
-	err   error                 // of the stream; nil: the provider has said all that it wants to say
-	close *registrationv1.Close // what the provider is told
+	err   error                 // of the stream; nil: the provider has closed its side
+	close *registrationv1.Close // what the provider is sent
 	code  codes.Code            // with close
 }
 
-// callerOf returns the identities of whoever has opened the stream, and its address where
+// callerOf returns the identities of the peer that has opened the stream, and its address where
 // that is known.
 func callerOf(ctx context.Context) ([]federation.ID, netip.Addr, error) {
 	p, ok := peer.FromContext(ctx)
@@ -91,8 +94,8 @@ func callerOf(ctx context.Context) ([]federation.ID, netip.Addr, error) {
 	return ids, address, nil
 }
 
-// endOf returns the status of a stream whose context has ended: the reason of whoever
-// ended it, where there is one.
+// endOf returns the status of a stream whose context has ended: the cause, where the context has
+// one.
 func endOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ctx.Err()) {
@@ -131,7 +134,7 @@ func (s *Source) Register(stream registrationv1.RegistrationService_RegisterServ
 	return err
 }
 
-// openSession takes up the stream, unless the source has ended.
+// openSession adds the stream to the table, and reports false if the source has ended.
 func (s *Source) openSession(c *providerSession, ids []federation.ID, address netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,6 +147,7 @@ func (s *Source) openSession(c *providerSession, ids []federation.ID, address ne
 	return true
 }
 
+// closeSession removes the stream from the table.
 func (s *Source) closeSession(c *providerSession) {
 	s.mu.Lock()
 	defer s.unlockAndPublish()
@@ -188,8 +192,8 @@ func (c *providerSession) serveStream(ctx context.Context) error {
 	}
 }
 
-// finishStream ends a stream on which the provider has nothing more to say, once what it has
-// said is done.
+// finishStream waits until everything that the provider has sent is done, and returns the status of
+// the stream, on which the provider sends nothing more.
 func (c *providerSession) finishStream(ctx context.Context) error {
 	c.source.mu.Lock()
 	c.source.table.FinishStream(c.record)
@@ -204,7 +208,7 @@ func (c *providerSession) finishStream(ctx context.Context) error {
 	}
 }
 
-// sendClose sends Close, if the provider takes it.
+// sendClose sends Close, if the provider reads it in time, and returns the status of the stream.
 func (c *providerSession) sendClose(ctx context.Context, end sessionEnd) error {
 	c.queueMessages(&registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Close{Close: end.close}}, nil)
 	timer := time.NewTimer(closeWithin)
@@ -221,7 +225,7 @@ func (c *providerSession) sendClose(ctx context.Context, end sessionEnd) error {
 	return status.Error(end.code, end.close.GetText())
 }
 
-// closeResponse returns the Close of an owner that is to be left for another one, and why.
+// closeResponse returns a Close that sends a provider to another owner, and says why.
 func closeResponse(why string) *registrationv1.RegisterResponse {
 	after := soonest + rand.N(latest-soonest) //nolint:gosec // no secret
 	return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Close{Close: &registrationv1.Close{
@@ -236,8 +240,8 @@ func protocolViolation(code codes.Code, format string, args ...any) sessionEnd {
 	}}
 }
 
-// receiveMessages takes what the provider says until it says Close, breaks the protocol, or the
-// stream ends.
+// receiveMessages passes messages of the provider to the table until the provider sends Close or
+// breaks the protocol, or the stream ends. It returns which of these it was.
 func (c *providerSession) receiveMessages(ctx context.Context) sessionEnd {
 	opened := false
 	for {
@@ -284,8 +288,8 @@ func (c *providerSession) receiveMessages(ctx context.Context) sessionEnd {
 	}
 }
 
-// hasRoom waits until there is room for the answer to another message. It reports false
-// when ctx has ended.
+// hasRoom waits until the queue has room for the answer to another message. It reports false when
+// ctx has ended.
 func (c *providerSession) hasRoom(ctx context.Context) bool {
 	for c.isFull() {
 		select {
@@ -310,7 +314,8 @@ func activeOf(m *registrationv1.Active) table.Active {
 	}
 }
 
-// refreshActive takes an Active that changes nothing, and reports whether it is one.
+// refreshActive renews the deadline of a node, if the Active changes nothing, and reports whether
+// that is so.
 func (c *providerSession) refreshActive(m *registrationv1.Active) bool {
 	a := activeOf(m)
 	s := c.source
@@ -319,7 +324,7 @@ func (c *providerSession) refreshActive(m *registrationv1.Active) bool {
 	return s.table.RefreshNode(c.record, &a, time.Now())
 }
 
-// registerActive takes another Active.
+// registerActive registers or changes the node of an Active.
 func (c *providerSession) registerActive(m *registrationv1.Active) {
 	a := activeOf(m)
 	s := c.source
@@ -333,7 +338,7 @@ func (c *providerSession) registerActive(m *registrationv1.Active) {
 	}
 }
 
-// clearNode takes a Clear.
+// clearNode removes the node of a Clear.
 func (c *providerSession) clearNode(m *registrationv1.Clear) {
 	s := c.source
 	s.mu.Lock()
@@ -341,11 +346,12 @@ func (c *providerSession) clearNode(m *registrationv1.Clear) {
 	s.unlockAndPublish()
 }
 
-// sendAnswer has an answer sent. It is called with the mutex of the source held.
+// sendAnswer puts an answer into the queue. It is called with the mutex of the source held.
 func (c *providerSession) sendAnswer(a table.Answer) {
 	c.queueMessages(responseOf(a))
 }
 
+// queueMessages puts messages into the queue and wakes the writer.
 func (c *providerSession) queueMessages(messages ...*registrationv1.RegisterResponse) {
 	c.mu.Lock()
 	c.queue = append(c.queue, messages...)
@@ -357,7 +363,7 @@ func (c *providerSession) queueMessages(messages ...*registrationv1.RegisterResp
 	wakeUp(c.wake)
 }
 
-// writeQueue sends what there is to tell, until a send fails or the last message is sent.
+// writeQueue sends the messages of the queue, until a send fails or the end is sent.
 func (c *providerSession) writeQueue(ctx context.Context) error {
 	for {
 		select {

@@ -2,19 +2,19 @@
 // register, keep alive, and expire.
 //
 // What is published is what the store holds. A node is stored first, then published, and
-// then granted; it is deleted there first, and then withdrawn. So a store that is away
-// withdraws nothing and takes nothing new.
+// then granted; it is deleted from the store first, and then withdrawn. So while a store is away,
+// nothing is withdrawn and nothing new is registered.
 //
 //	provider ──▶ Register ─▶ table ─▶ part
 //	                         │  ▲
 //	            committer ◀──┘  └── watcher
 //	                 └────▶ store ────┘
 //
-// All that is known is in a [table.Table], behind one mutex. Whoever changes it publishes what
-// follows and answers the providers, before it does anything else: the stream that a provider
-// speaks on, the clock that ends nodes, and where there is a store its watcher, and the committer,
-// which gives it what is to change, all that has come meanwhile at once. Without a store what is
-// set is stored.
+// A [table.Table] behind one mutex has all the state. Four goroutines change it: the stream of a
+// provider, the clock that ends nodes and, where there is a store, its watcher and the committer,
+// which commits all changes at once that have come meanwhile. Each of them publishes the consequences
+// and answers the providers before it does anything else. Without a store, a change counts as stored at
+// once.
 package registration
 
 import (
@@ -72,7 +72,9 @@ type Config struct {
 }
 
 // Source is what programs register. It implements [source.Source] and the service of
-// registrationv1, which takes providers while Run runs.
+// registrationv1, which serves providers while Run runs. Config.Nodes bounds the nodes, and each
+// rule has a quota. A source does not queue messages of providers: each is applied to the table
+// before the next one is read.
 type Source struct {
 	registrationv1.UnimplementedRegistrationServiceServer
 
@@ -80,10 +82,10 @@ type Source struct {
 	config   Config
 	log      *slog.Logger
 	commits  chan struct{} // hold one value when the goroutine has something to do
-	clock    chan struct{}
+	clock    chan struct{} // the same for the clock
 	back     chan struct{} // holds one value when the store can be asked again
 	began    chan struct{} // closed when Run begins
-	closing  chan struct{} // closed when providers are to go
+	closing  chan struct{} // closed when streams of providers are to end
 	sessions sync.WaitGroup
 	rules    atomic.Pointer[rules.Rules]
 
@@ -94,7 +96,7 @@ type Source struct {
 	due         time.Time     // when the clock looks next
 	closed      bool          // whether closing is closed
 	moving      chan struct{} // closed when providers are to go to other owners, and made anew then
-	awaySince   time.Time     // when the store said that it is away
+	awaySince   time.Time     // since when the store says that it is away
 	storeError  error         // why the store says that it is away
 	commitError error         // why the last Commit failed
 }
@@ -106,7 +108,7 @@ var (
 	_ store.Watcher                            = storeWatcher{}
 )
 
-// New returns a source. It fails with one line when the configuration is not usable.
+// New returns a source, or a one-line error when the configuration is not usable.
 func New(config Config) (*Source, error) {
 	config.Name = cmp.Or(config.Name, defaultName)
 	config.Convergence = cmp.Or(config.Convergence, defaultConvergence)
@@ -145,10 +147,10 @@ func New(config Config) (*Source, error) {
 	return s, nil
 }
 
-// errAgain is the panic of a second Run.
+// errAgain is the panic value of a second Run.
 var errAgain = errors.New("the source runs already, or has ended")
 
-// Run implements [source.Source]. When ctx ends, providers are sent Close; what they have
+// Run implements [source.Source]. When ctx ends, providers are sent Close. What they have
 // registered stays in the store.
 func (s *Source) Run(ctx context.Context, part source.Part) {
 	s.startTable(part)
@@ -186,8 +188,8 @@ func (s *Source) startTable(part source.Part) {
 	close(s.began)
 }
 
-// unlockAndPublish ends what the lock was taken for: what has changed is stored where there is no store that
-// others share, and published.
+// unlockAndPublish releases the lock and publishes what has changed under it. Where there is no
+// store that owners share, it stores the changes first.
 func (s *Source) unlockAndPublish() {
 	begun := s.table != nil
 	if begun {
@@ -206,7 +208,7 @@ func (s *Source) unlockAndPublish() {
 	}
 }
 
-// closeSessions has all providers sent Close, and waits until their streams have ended.
+// closeSessions sends Close to all providers, and waits until their streams have ended.
 func (s *Source) closeSessions() {
 	s.mu.Lock()
 	s.closed = true
@@ -215,11 +217,11 @@ func (s *Source) closeSessions() {
 	s.sessions.Wait()
 }
 
-// flush is how long the store has for what providers said before the end.
+// flush is how long the store has for the last changes of providers.
 const flush = 2 * time.Second
 
-// waitPending waits until nothing is pending, if that does not take long: what providers have
-// cleared should not come back with the next start.
+// waitPending waits until no change is pending, for flush at most, so that nodes that providers
+// have cleared do not come back with the next start.
 func (s *Source) waitPending() {
 	const pause = 10 * time.Millisecond
 	for began := time.Now(); time.Since(began) < flush; {
@@ -234,7 +236,7 @@ func (s *Source) waitPending() {
 	}
 }
 
-// wakeUp has the goroutine look that waits for the channel.
+// wakeUp makes the goroutine look for work that waits for the channel.
 func wakeUp(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:
@@ -242,9 +244,9 @@ func wakeUp(wake chan<- struct{}) {
 	}
 }
 
-// SetRules puts other rules in the place of those in use. What is registered and may not
-// be any more is deleted, and its provider told. It is not published any more when SetRules
-// returns, also while the store is away.
+// SetRules replaces the rules. A registered node that the new rules do not allow is deleted, and
+// its provider is told. Such a node is no longer published when SetRules returns, even while the
+// store is away.
 func (s *Source) SetRules(r *rules.Rules) {
 	s.mu.Lock()
 	defer s.unlockAndPublish()
@@ -263,7 +265,7 @@ func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
 	return strings.HasPrefix(name, s.config.Name+"/") || s.rules.Load().MayName(fqdn)
 }
 
-// Stats says how a source is.
+// Stats is the state of a source, for metrics.
 type Stats struct {
 	Numbers
 
@@ -271,10 +273,10 @@ type Stats struct {
 	StoreAway   bool
 }
 
-// Numbers count what is registered, and what has become of it.
+// Numbers count what is registered, and what has happened to it.
 type Numbers = table.Numbers
 
-// Stats returns how the source is now.
+// Stats returns the state of the source now.
 func (s *Source) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,7 +288,7 @@ func (s *Source) Stats() Stats {
 	return Stats{n, s.table.ConvergenceLeft(time.Now()), s.awayReason() != nil}
 }
 
-// awayReason returns why the store cannot be asked, or nil. It is called with mu held.
+// awayReason returns why the store cannot be asked, or nil. The caller holds mu.
 func (s *Source) awayReason() error { return cmp.Or(s.storeError, s.commitError) }
 
 func (s *Source) logExpired(n *node.Node, cause string) {
@@ -331,8 +333,8 @@ func (w storeWatcher) changeTable(change func(now time.Time)) {
 	change(time.Now())
 }
 
-// The clock looks once in a tick whether the program has run all the time. What it
-// should have done longer ago than late says that it has not.
+// Once in a tick the clock checks whether the program has run all the time. If something was due longer
+// ago than late, the program has not.
 const (
 	tick = time.Second
 	late = 2 * time.Second
@@ -352,15 +354,15 @@ func (s *Source) watchClock(ctx context.Context) {
 		}
 		now := time.Now()
 		next := s.expireDue(now, now.Sub(due) > late)
-		// To wait for the mutex is not to be stopped.
+		// Waiting for the mutex is no suspension.
 		now = time.Now()
 		due = now.Add(max(next.Sub(now), 0))
 		timer.Reset(due.Sub(now))
 	}
 }
 
-// expireDue expires what is due, unless the program was stopped for a while. It returns when it
-// is to be called again.
+// expireDue expires what is due, unless the program was stopped for a while. It returns when it is
+// to be called again.
 func (s *Source) expireDue(now time.Time, stopped bool) time.Time {
 	s.mu.Lock()
 	defer s.unlockAndPublish() // which publishes in time a state that is not complete
@@ -378,9 +380,9 @@ func (s *Source) expireDue(now time.Time, stopped bool) time.Time {
 	return s.due
 }
 
-// sendAway sends the providers to other owners when the store that they share is away for a
-// third of the convergence period, for which leases last: if it is not away for the others,
-// they withdraw what this owner has when that is over. It is called with mu held.
+// sendAway sends the providers to other owners when the shared store has been away for a third of
+// the convergence period, for which leases last. If only this owner cannot reach the store, the
+// other owners withdraw its nodes when the leases end. The caller holds mu.
 func (s *Source) sendAway(now time.Time) {
 	if s.storeError == nil || s.table.HasSentAway() || now.Sub(s.awaySince) < max(s.config.Convergence/3-store.Patience, tick) {
 		return

@@ -1,5 +1,6 @@
-// Package node holds what programs register: nodes of services. It is pure: what
-// providers and stores say goes in, and nodes and services come out.
+// Package node holds what programs register: a [Node] is one place at which a service is provided, and
+// a [URI] is its address. The package is pure: texts of providers and stores go in, and nodes and
+// services come out.
 package node
 
 import (
@@ -29,16 +30,16 @@ const (
 	maxStoredBytes      = 16 << 10 // of a node as stores keep it; one at all limits takes half of that
 )
 
-// Key tells nodes apart. It is comparable.
+// Key identifies a node. It is comparable.
 type Key struct {
 	Service federation.FQDN
 	URI     URI
 }
 
-// StoreText returns the key as ParseKey takes it: SERVICE/URI.
+// StoreText returns the key in the form that ParseKey reads: SERVICE/URI.
 func (k Key) StoreText() string { return k.Service.String() + "/" + k.URI.String() }
 
-// ParseKey is the reverse of [Key.StoreText].
+// ParseKey returns the key of a text that [Key.StoreText] has returned.
 func ParseKey(text string) (Key, error) {
 	service, uri, _ := strings.Cut(text, "/")
 	name, err := federation.ParseFQDN(service)
@@ -59,11 +60,11 @@ type Node struct {
 	Description string
 	TTL         time.Duration
 
-	Provider federation.ID // who has registered it
-	Rule     string        // the name of the rule that allows it
+	Provider federation.ID // who has registered the node
+	Rule     string        // the name of the rule that allows the node
 	Owner    string        // the name of the owner to which the provider is connected, or was last
 	Stream   uint64        // the provider's stream to that owner; random
-	Since    time.Time     // when it was registered; in UTC, in whole seconds
+	Since    time.Time     // when the node was registered; in UTC, in whole seconds
 }
 
 // The rules that a node can break, beside those of URIs and of package federation.
@@ -78,8 +79,8 @@ var (
 	errPairs      = fmt.Errorf("metadata: more than %d entries", maxMetadata)
 )
 
-// Validate returns an error for the first rule that the node breaks, which quotes what
-// it shows of the provider's. A valid node can be stored and rendered.
+// Validate returns the first rule that the node breaks, or nil. The error quotes what it shows of
+// the provider's text. A valid node can be stored and rendered.
 func (n *Node) Validate() error {
 	switch {
 	case n.Service.IsZero():
@@ -108,8 +109,8 @@ func (n *Node) Validate() error {
 	return checkMetadata(n.Metadata)
 }
 
-// checkInstance returns why the ID cannot be the name of an instance below the service.
-// An ID that is a name in another spelling is refused: clients build the name from it.
+// checkInstance returns why the ID cannot be the name of an instance below the service, or nil. It
+// refuses an ID that is a name in another spelling, because clients build the name from the ID.
 func checkInstance(service federation.FQDN, id string) error {
 	label, err := federation.ParseLabel(id)
 	if err != nil {
@@ -146,7 +147,7 @@ func checkMetadata(pairs []federation.Pair) error {
 	return nil
 }
 
-// AppendStored appends the node as stores keep it. The node must be valid.
+// AppendStored returns b with the node appended, as stores keep it. The node must be valid.
 func (n *Node) AppendStored(b []byte) []byte {
 	stored := registrationv1.Stored{
 		Service: n.Service.String(), Uri: n.URI.String(), Instance: n.Instance, Description: n.Description,
@@ -186,7 +187,7 @@ func ParseStored(data []byte) (*Node, error) {
 	return n, nil
 }
 
-// The rules that only what is stored can break.
+// The rules that only a stored node can break.
 var (
 	errSpelling = errors.New("service, uri or provider is not spelled as an owner does")
 	errStamp    = errors.New("ttl or since is out of range")

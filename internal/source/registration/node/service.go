@@ -12,25 +12,25 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/limits"
 )
 
-// ServiceName returns the name of the service that the nodes of an fqdn become.
+// ServiceName returns the name of the service that has the nodes of an fqdn.
 func ServiceName(prefix string, fqdn federation.FQDN) string {
 	return prefix + "/" + strings.TrimSuffix(fqdn.String(), ".")
 }
 
-// RenderService returns the service that the nodes are, whose name is its fqdn behind the
-// prefix and a slash. Every node is an endpoint. Nodes that name the same instance share it;
-// its protocol and its metadata are those of the node whose URI is the first of
-// them. Every other node is an instance of its own, with an ID made of its URI.
+// RenderService returns the service of the nodes, whose name is the prefix, a slash and its fqdn.
+// Every node is an endpoint. Nodes that name the same instance share it; the protocol and the
+// metadata of that instance are those of the node with the first URI. Every other node is an
+// instance of its own, with an ID made of its URI.
 //
-// The nodes must be valid, of one service, and at least one. They are put in order. Of more
-// nodes than a service can have endpoints, those count whose URIs are first.
+// There must be at least one node, and all must be valid and of one service. RenderService sorts
+// them. If there are more nodes than a service can have endpoints, those with the first URIs count.
 //
-// The SANs are the SPIFFE IDs with which the nodes have been registered: it is what their
-// programs show to clients as well, and consumers of v1alpha1 are told of no service that
-// has none. A DNS name is no SAN of a program, as a whole host may have it.
+// The SANs are the SPIFFE IDs with which the nodes have been registered, because their programs
+// show these to clients as well, and consumers of v1alpha1 are sent no service without a SAN. A DNS
+// name is no SAN of a program, because a whole host may have it.
 //
-// What comes out depends on the set of Key, Instance, Metadata, Description and Provider,
-// and on nothing else: whoever knows the same nodes renders the same.
+// The service depends on the set of Key, Instance, Metadata, Description and Provider, and on
+// nothing else: owners with the same nodes render the same service.
 func RenderService(prefix string, nodes []*Node) *federation.Service {
 	slices.SortFunc(nodes, func(a, b *Node) int { return a.URI.Compare(b.URI) })
 	nodes = nodes[:min(len(nodes), limits.Endpoints)]
@@ -68,8 +68,8 @@ func RenderService(prefix string, nodes []*Node) *federation.Service {
 	return s
 }
 
-// spiffeIDs returns the SPIFFE IDs of those who have registered the nodes, as many as a service
-// can have, in order.
+// spiffeIDs returns the SPIFFE IDs that have registered the nodes, in order, as many as a service
+// can have.
 func spiffeIDs(nodes []*Node) []string {
 	var ids []string
 	last := federation.ID{}
@@ -84,9 +84,9 @@ func spiffeIDs(nodes []*Node) []string {
 	return ids[:min(len(ids), limits.SANs)]
 }
 
-// ownID returns an ID for a node that has none, and takes it: host and port where
-// these are a DNS label that nobody has, and a hash of the URI otherwise. A hash need
-// be no name in DNS: below the longest names of services none fits.
+// ownID returns an ID for a node that has none, and adds it to taken: host and port where these are
+// a DNS label that is not taken, and otherwise a hash of the URI. A hash need not be a DNS label,
+// because none fits below the longest names of services.
 func ownID(n *Node, taken map[string]struct{}) string {
 	id := readableID(n.URI)
 	_, used := taken[id]
@@ -100,8 +100,8 @@ func ownID(n *Node, taken map[string]struct{}) string {
 	return id
 }
 
-// readableID returns host and port with hyphens between their parts, which need not be
-// a DNS label.
+// readableID returns host and port with hyphens between their parts. The result need not be a DNS
+// label.
 func readableID(u URI) string {
 	host := u.hostText()
 	if ip, ok := u.Address.IP(); ok && ip.Is6() {
@@ -110,8 +110,8 @@ func readableID(u URI) string {
 	return strings.ReplaceAll(host, ".", "-") + "-" + strconv.Itoa(int(u.Port))
 }
 
-// addressGroups returns the eight groups of an IPv6 address. In its usual form it may begin
-// or end with a hyphen here.
+// addressGroups returns the eight groups of an IPv6 address with hyphens. With the usual short form
+// the ID could begin or end with a hyphen.
 func addressGroups(octets [16]byte) string {
 	b := make([]byte, 0, 39)
 	for group := range slices.Chunk(octets[:], 2) {

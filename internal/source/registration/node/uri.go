@@ -16,16 +16,15 @@ import (
 // maxURIBytes bounds a URI as a provider spells it. The longest name of a host has 254.
 const maxURIBytes = 512
 
-// URI is where a node is. The zero value is none. It is comparable: equal URIs are
-// equal (==).
+// URI says where a node is. The zero value is no place. URIs are comparable with ==.
 type URI struct {
 	Protocol federation.Protocol
 	Address  federation.Address
 	Port     uint16
 }
 
-// The rules that a URI can break, beside those of [federation.ParseAddress]. An error of
-// ParseURI wraps one of all these.
+// The rules that a URI can break, beside those of [federation.ParseAddress]. Every error of
+// ParseURI wraps one of these or of those.
 var (
 	errLong     = fmt.Errorf("is longer than %d bytes", maxURIBytes)
 	errScheme   = errors.New("the scheme is not one of http, https, grpc, http2, mongo, tcp, tls and mtls")
@@ -36,11 +35,11 @@ var (
 	errNoHost   = errors.New("the host is missing, and the address of the provider is not known")
 )
 
-// ParseURI returns the URI that a provider spells; peer is the address from which it
-// connects, and stands where the URI has no host.
+// ParseURI returns the URI of a provider's text. Peer is the address from which the provider
+// connects, and is used where the text has no host.
 //
-// net/url is not used because it takes more than a node may have, such as escapes in
-// names and zones of addresses, and decodes it.
+// Package net/url is not used because it accepts more than a node may have, such as escapes in
+// names and zones of addresses, and decodes that.
 func ParseURI(text string, peer netip.Addr) (URI, error) {
 	u, err := parseURI(text, peer)
 	if err != nil {
@@ -49,7 +48,7 @@ func ParseURI(text string, peer netip.Addr) (URI, error) {
 	return u, nil
 }
 
-// parseAbsolute is ParseURI for a URI that must have a host.
+// parseAbsolute returns the URI of a text that must have a host.
 func parseAbsolute(text string) (URI, error) { return ParseURI(text, netip.Addr{}) }
 
 func parseURI(text string, peer netip.Addr) (u URI, err error) {
@@ -85,7 +84,8 @@ func parseURI(text string, peer netip.Addr) (u URI, err error) {
 	return u, err
 }
 
-// splitHostPort returns the host, without brackets, and the port, empty where there is none.
+// splitHostPort returns the host, without brackets, and the port, which is empty where there is
+// none.
 func splitHostPort(authority string) (host, port string, err error) {
 	if strings.HasPrefix(authority, "[") {
 		var closed bool
@@ -128,8 +128,8 @@ func parsePort(text string, protocol federation.Protocol) (uint16, error) {
 	return uint16(port), nil
 }
 
-// String returns the URI as ParseURI takes it, always with host and port, and "" for
-// the zero value.
+// String returns the URI in the form that ParseURI reads, always with host and port, or "" for the
+// zero value.
 func (u URI) String() string {
 	if u == (URI{}) {
 		return ""
@@ -137,10 +137,10 @@ func (u URI) String() string {
 	return strings.ToLower(u.Protocol.String()) + "://" + net.JoinHostPort(u.hostText(), strconv.Itoa(int(u.Port)))
 }
 
-// hostText returns the address or the name, without a final dot.
+// hostText returns the address or the name of the host, without a final dot.
 func (u URI) hostText() string { return strings.TrimSuffix(u.Address.String(), ".") }
 
-// Compare orders URIs: IP addresses before names, then by port and protocol.
+// Compare orders URIs: IP addresses come before names, then by port and protocol.
 func (u URI) Compare(v URI) int {
 	a, isIP := u.Address.IP()
 	b, isOther := v.Address.IP()

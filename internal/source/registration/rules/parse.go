@@ -18,20 +18,20 @@ import (
 // MaxBytes is how large a file of rules may be.
 const MaxBytes = 1 << 20
 
-// The limits of what a file says.
+// The limits of values in a file.
 const (
 	maxName  = 63 // bytes of the name of a rule
 	maxQuota = 1_000_000
-	leastTTL = time.Second // a shorter one is nothing that heartbeats can keep
+	leastTTL = time.Second // heartbeats cannot keep a shorter one
 	mostTTL  = time.Hour
 )
 
-// fileContent is what stands in a file.
+// fileContent is the content of a file of rules.
 type fileContent struct {
 	Rules []*fileEntry `yaml:"rules" needs:"name providers services" most:"1000" doc:"Who may register what. The first rule that fits decides, and what no rule allows is refused."`
 }
 
-// fileEntry is a rule as it stands in a file.
+// fileEntry is a rule as a file has it.
 type fileEntry struct {
 	Name      string           `yaml:"name" as:"name" doc:"What the rule is called in refusals, logs and lists."`
 	Providers []capture.ID     `yaml:"providers" as:"provider" most:"256" least:"one is required" doc:"Identities, or patterns of them, of which a provider must have one. A part in braces is captured for services and addresses."`
@@ -45,7 +45,7 @@ type fileEntry struct {
 	Quota int `yaml:"quota" as:"quota" default:"100" doc:"How many nodes one identity may register. Raise it if one identity stands for many programs."`
 }
 
-// allowedAddress is what a rule allows, one of the first three, and how it is written.
+// allowedAddress is an entry of addresses: one of the first three fields, and its text.
 type allowedAddress struct {
 	peer  bool
 	block netip.Prefix
@@ -60,8 +60,8 @@ func Schema() *setting.Schema {
 	return setting.SchemaOf(reflect.TypeFor[fileContent](), `needs:"rules"`)
 }
 
-// Parse reads a file of rules. It returns either the rules or, in the order of lines,
-// all that is wrong with the file.
+// Parse returns the rules of a file, or everything that is wrong with the file, in the order of
+// lines.
 func Parse(data []byte) (*Rules, []problem.Problem) {
 	var in fileContent
 	d := problem.Read(data, MaxBytes, "rules are", "rules", map[string]problem.Format{
@@ -89,7 +89,7 @@ func Parse(data []byte) (*Rules, []problem.Problem) {
 	return rules, nil
 }
 
-// compileRule returns the rule of an entry at that path.
+// compileRule returns the compiled rule of the entry at that path.
 func (e *fileEntry) compileRule(d *problem.Document, path string) compiledRule {
 	r := compiledRule{
 		name: e.Name, services: e.Services, peer: !d.HasValue(path + ".addresses"),
@@ -125,7 +125,7 @@ func (e *fileEntry) compileRule(d *problem.Document, path string) compiledRule {
 
 const nameCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-._"
 
-// parseName returns the name of a rule, which stands in reasons, logs and stores.
+// parseName returns the name of a rule, which appears in reasons, logs and stores.
 func parseName(text string) (string, error) {
 	if text == "" || len(text) > maxName || strings.Trim(strings.ToLower(text), nameCharacters) != "" {
 		return "", fmt.Errorf("%s is not a name of letters, digits, '-', '.' and '_', %d at most", safetext.Quote(text), maxName)
@@ -141,7 +141,8 @@ func parseQuota(text string) (int, error) {
 	return quota, nil
 }
 
-// checkCaptures says which captures are used and not captured by each of the providers.
+// checkCaptures adds a problem for each capture that the rule uses and that one of its providers
+// does not capture.
 func (r *compiledRule) checkCaptures(d *problem.Document, path string) {
 	said := map[string]bool{}
 	check := func(key string, list []capture.Name) {
@@ -161,8 +162,8 @@ func (r *compiledRule) checkCaptures(d *problem.Document, path string) {
 	check("addresses", r.hosts)
 }
 
-// parseAddress takes what a rule allows: the word peer for the address of the connection,
-// an address, a range of them, or a pattern of host names.
+// parseAddress returns what an entry of addresses allows: the word peer for the address of the
+// connection, an address, a range of addresses, or a pattern of host names.
 func parseAddress(text string) (allowedAddress, error) {
 	if text == "peer" {
 		return allowedAddress{peer: true, text: text}, nil

@@ -1,7 +1,7 @@
-// Package rules says who may register what: which identity which services, at which
-// addresses, for how long and how many. What no rule allows is refused.
+// Package rules decides which identity may register which services, at which addresses, for how long
+// and how many. A [Request] that no rule of [Rules] allows is refused.
 //
-// The package is pure: a file of rules is parsed and compiled once, and then requests go
+// The package is pure: [Parse] compiles a file of rules once, and then requests go
 // in and grants or refusals come out.
 package rules
 
@@ -18,8 +18,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 )
 
-// The words by which providers are told, and metrics count, what a refused node
-// breaks. They stay the same.
+// The words for the rule that a refused node breaks. Providers get them and metrics count them, so that
+// they stay the same.
 const (
 	Malformed = "malformed" // the service, the URI, the metadata, ... is not valid
 	NoRule    = "no-rule"   // no rule names the identity and the service
@@ -30,19 +30,19 @@ const (
 	Full      = "full"      // the service, or the owner, has as many nodes as it can have
 )
 
-// Request is what a provider asks for.
+// Request is what a provider asks for: to register one node.
 type Request struct {
 	IDs     []federation.ID // of its certificate
 	Peer    netip.Addr      // from which it connects
 	Service federation.FQDN
 	URI     node.URI
-	TTL     time.Duration // 0: it did not ask for one
+	TTL     time.Duration // 0: the provider did not ask for one
 }
 
 // Grant is what a provider may do.
 type Grant struct {
 	Provider federation.ID // the identity that the rule names
-	Rule     string        // its name
+	Rule     string        // the name of that rule
 	TTL      time.Duration
 	Quota    int // how many nodes the identity may have under the rule
 }
@@ -50,11 +50,11 @@ type Grant struct {
 // Refusal is the error of a request that is refused.
 type Refusal struct { //nolint:errname // what the protocol calls it
 	Rule   string // one of the words above
-	Reason string // for the provider; names what it has asked for, and the owner's rule where one decided
-	Detail string // for the owner alone: what the rules allow instead; empty where there is no more to say
+	Reason string // for the provider; names what the provider has asked for, and the owner's rule if one decided
+	Detail string // for the owner alone: what the rules allow instead; or empty
 }
 
-// Error returns the word and the reason, for the owner.
+// Error returns the word and the full reason, for the owner.
 func (r Refusal) Error() string { return r.Rule + ": " + r.FullReason() }
 
 // FullReason returns the reason with the detail, for the owner.
@@ -88,8 +88,8 @@ type compiledRule struct {
 	quota           int
 }
 
-// providerPattern is a pattern of identities, with the text before the first '*' or capture of
-// it: most of a thousand rules are passed over for that alone.
+// providerPattern is a pattern of identities, with its text before the first '*' or capture. Most
+// of a thousand rules are passed over because of that text alone.
 type providerPattern struct {
 	capture.ID
 
@@ -101,32 +101,32 @@ func newProviderPattern(p capture.ID) providerPattern {
 	return providerPattern{p, start}
 }
 
-// Matches reports whether the pattern matches the identity. None does that is nobody's.
+// Matches reports whether the pattern matches the identity. No pattern matches the empty identity.
 func (p *providerPattern) Matches(id federation.ID) bool {
 	text := id.String()
 	return text != "" && strings.HasPrefix(text, p.start) && p.ID.Matches(id)
 }
 
-// Judge returns what the first rule grants that names one of the identities and the
-// service, or why the request is refused, as a Refusal.
+// Judge returns the grant of the first rule that names one of the identities and the service, or a
+// Refusal.
 func (r *Rules) Judge(q Request) (Grant, error) { return r.judgeRequest(q, false) }
 
-// CheckStored returns the Refusal of a node that is stored and may not be registered any
-// more. A rule that allows the address of the provider's connection allows each IP
-// address here, as nothing says from where the provider has connected.
+// CheckStored returns the Refusal of a stored node that may no longer be registered, or nil. A rule
+// that allows the address of the connection allows each IP address here, because a stored node does
+// not have the address from which its provider connected.
 func (r *Rules) CheckStored(n *node.Node) error {
 	_, err := r.judgeRequest(Request{IDs: []federation.ID{n.Provider}, Service: n.Service, URI: n.URI, TTL: n.TTL}, true)
 	return err
 }
 
-// MayName reports whether a rule names the service, for whomever.
+// MayName reports whether any rule names the service, for any provider.
 func (r *Rules) MayName(service federation.FQDN) bool {
 	return slices.ContainsFunc(r.rules, func(r compiledRule) bool {
 		return slices.ContainsFunc(r.services, func(n capture.Name) bool { return n.MayMatch(service) })
 	})
 }
 
-// judgeRequest is Judge, and CheckStored with anyPeer.
+// judgeRequest returns the result of Judge or, with anyPeer, of CheckStored.
 func (r *Rules) judgeRequest(q Request, anyPeer bool) (Grant, error) {
 	if q.Service.IsZero() || q.URI == (node.URI{}) {
 		return Grant{}, refusef(Malformed, "a node has a service and a URI")
@@ -141,7 +141,7 @@ func (r *Rules) judgeRequest(q Request, anyPeer bool) (Grant, error) {
 }
 
 // matchRequest returns the first identity that the rule names together with the service, whether
-// there is one, and whether the rule allows it the address.
+// there is one, and whether the rule allows the address to it.
 func (r *compiledRule) matchRequest(q *Request, anyPeer bool) (id federation.ID, named, allowed bool) {
 	for _, id := range q.IDs {
 		for i := range r.providers {
@@ -160,8 +160,8 @@ func (r *compiledRule) matchRequest(q *Request, anyPeer bool) (id federation.ID,
 	return federation.ID{}, false, false
 }
 
-// namesOne reports whether one of the patterns matches the name, with what p captures of
-// an identity that it matches.
+// namesOne reports whether one of the patterns matches the name, with the captures of p in an
+// identity.
 func namesOne(list []capture.Name, p *capture.ID, id federation.ID, name federation.FQDN) bool {
 	for i := range list {
 		if list[i].Matches(p, id, name) {
@@ -191,11 +191,11 @@ func (r *compiledRule) allowsAddress(q *Request, p *capture.ID, id federation.ID
 	return false
 }
 
-// unmapPeer returns the address of a connection as the address of a node is spelled. A
-// listener for both families sees IPv4 as IPv4-mapped IPv6 (RFC 4291 section 2.5.5.2).
+// unmapPeer returns the address of a connection in the spelling of a node's address. A listener for
+// both families sees IPv4 as IPv4-mapped IPv6 (RFC 4291 section 2.5.5.2).
 func unmapPeer(peer netip.Addr) netip.Addr { return peer.Unmap().WithZone("") }
 
-// grantRequest returns what the rule grants to an identity that it names, or why it refuses.
+// grantRequest returns the grant of the rule to an identity that it names, or why the rule refuses.
 func (r *compiledRule) grantRequest(q *Request, id federation.ID, allowed bool) (Grant, error) {
 	ttl := q.TTL
 	switch {
@@ -212,8 +212,8 @@ func (r *compiledRule) grantRequest(q *Request, id federation.ID, allowed bool) 
 // mostShown is how many entries of a list a reason shows, so that it stays short.
 const mostShown = 3
 
-// addressRefusal returns why the rule refuses the address. Which others it allows is not for the
-// provider, but for that of its connection.
+// addressRefusal returns why the rule refuses the address. The reason, which the provider gets,
+// names no other allowed address than that of the connection.
 func (r *compiledRule) addressRefusal(q *Request) Refusal {
 	refusal := Refusal{Rule: Address, Reason: fmt.Sprintf("rule %s does not allow the address %s", r.name, q.URI.Address)}
 	if r.peer {
@@ -235,7 +235,7 @@ func (r *compiledRule) addressRefusal(q *Request) Refusal {
 	return refusal
 }
 
-// firstEntries returns the first entries of a list, and how many more there are.
+// firstEntries returns the text of the first entries of a list, and how many more there are.
 func firstEntries(list []string) string {
 	if more := len(list) - mostShown; more > 0 {
 		list = append(list[:mostShown:mostShown], fmt.Sprintf("%d more", more))
@@ -243,7 +243,7 @@ func firstEntries(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// unnamedRefusal returns why no rule decides.
+// unnamedRefusal returns the refusal of a request for which no rule decides.
 func (r *Rules) unnamedRefusal(q *Request) error {
 	var ids, reasons []string
 	for _, id := range q.IDs {
@@ -274,8 +274,8 @@ func (r *Rules) unnamedRefusal(q *Request) error {
 	}
 }
 
-// missingReason returns which services a rule allows to an identity, or why none, or "" when
-// it does not name the identity.
+// missingReason returns which services a rule allows to an identity, or why none, or "" when the
+// rule does not name the identity.
 func (r *compiledRule) missingReason(id federation.ID) string {
 	for i := range r.providers {
 		p := &r.providers[i]

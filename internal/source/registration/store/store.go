@@ -1,9 +1,10 @@
-// Package store says what keeps registered nodes through the end of an owner, and
-// shares them between owners. What an owner has stored that is gone the store itself deletes,
-// after a while; an owner never deletes what is in the name of another one's stream.
+// Package store defines a [Store], which keeps registered nodes through the end of an owner and
+// shares them between owners, and a [Watcher], which learns what the store has. The store itself deletes,
+// after a while, the nodes of an owner that is gone. An owner never deletes a node that belongs to a
+// stream of another owner.
 //
-// What a store holds is what its owners publish: a node is published once it is stored,
-// and withdrawn once it is deleted there. A store that is away withdraws nothing.
+// Owners publish what the store has: a node is published once it is stored,
+// and withdrawn once it is deleted from the store. While a store is away, nothing is withdrawn.
 package store
 
 import (
@@ -13,43 +14,43 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 )
 
-// Patience is for how long at most a store that several owners share may not be there before
-// it says so.
+// Patience is how long a store that several owners share may not answer before it calls
+// Watcher.SetAway.
 const Patience = 6 * time.Second
 
 // Store keeps nodes.
 type Store interface {
-	// Run keeps the store open until ctx ends, and returns then. It tells the watcher
-	// first the whole state, and then what changes. It runs once.
+	// Run keeps the store open until ctx ends, and returns then. It passes to the watcher first the
+	// whole state, and then what changes. It runs once.
 	Run(ctx context.Context, w Watcher)
 
-	// Commit stores changes. It returns when all of them are stored, with an outcome for each,
-	// or with an error when it cannot tell for some: they may be committed again. Keys
-	// are different. It is called by one goroutine at a time, while Run runs.
-	// What it has stored need not be told to the watcher, and may be.
+	// Commit stores changes. It returns an outcome for each when all are stored, or an error when
+	// it does not know that for some: these may be committed again. Their keys are different.
+	// Commit is called by one goroutine at a time, while Run runs. The watcher may get the changes
+	// that Commit has stored, or not.
 	Commit(ctx context.Context, changes []Change) ([]CommitOutcome, error)
 }
 
-// Watcher is told what a store holds. Its methods do not block for long, and are called
-// one at a time.
+// Watcher learns what a store has. Its methods must not block for long, and are called one at a
+// time.
 type Watcher interface {
-	// SetState says what the store holds now: everything. It is called before ApplyChanges,
-	// and again when changes may have been missed. With complete the store knows that
-	// nothing is missing in it: it is false for a store that is new, was damaged, or has lost
-	// its data, where providers that live may not be in it yet. Its versions may have
-	// begun anew then.
+	// SetState gets everything that the store has now. It is called before ApplyChanges, and again
+	// when changes may have been missed. With complete, the store knows that nothing is missing.
+	// Complete is false for a store that is new, was damaged or has lost its data, because nodes of
+	// living providers may be missing; the versions may have begun anew then.
 	SetState(nodes []VersionedNode, complete bool)
 
-	// ApplyChanges says what has changed since. Of what Commit has stored the version tells
-	// that it is known.
+	// ApplyChanges gets what has changed since. A change that Commit has stored can be recognized
+	// by its version.
 	ApplyChanges(nodes []VersionedNode, gone []DeletedKey)
 
-	// OwnerRestarted says that another owner has begun anew, or this one: what it has stored with versions
-	// before this one was left behind, and waits for its providers. It may be said again.
+	// OwnerRestarted says that another owner, or this one, has begun anew: nodes that it has stored
+	// with versions before this one were left behind, and wait for their providers. It may be
+	// called again with the same values.
 	OwnerRestarted(owner string, version int64)
 
-	// SetAway says why the store cannot be asked, or with nil that it can be again. A store
-	// that has said nothing can be asked.
+	// SetAway says why the store cannot be asked, or with nil that it can be asked again. Before
+	// the first call the store can be asked.
 	SetAway(reason error)
 }
 
@@ -76,8 +77,8 @@ type Change struct {
 	Before int64
 }
 
-// CommitOutcome is what has become of a change.
+// CommitOutcome says whether a change was made.
 type CommitOutcome struct {
 	Version  int64 // of the key now, or of its deletion
-	Conflict bool  // the key has another version than Change.Before: the watcher is or will be told
+	Conflict bool  // the key has another version than Change.Before, which the watcher has got or will get
 }

@@ -20,12 +20,12 @@ const (
 	maxAttempts   = 3   // at a commit that has found a lease lost
 )
 
-// errUnsettled says that a transaction fails although nothing is in conflict.
+// errUnsettled is the error for a transaction that fails although nothing is in conflict.
 var errUnsettled = errors.New("etcd: a transaction fails without a conflict")
 
-// Commit is that of store.Store. It fails at once while etcd is away. What has become of
-// changes is unknown after an error: when they are committed again, those that were made are in
-// conflict, and the watcher is told of them.
+// Commit implements store.Store. It fails at once while etcd is away. After an error it is not
+// known which changes were made: when they are committed again, those that were made are in
+// conflict, and the watcher learns of them.
 func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.CommitOutcome, error) {
 	client, err := s.connectedClient()
 	if err != nil {
@@ -49,12 +49,12 @@ func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Com
 	return outcomes, nil
 }
 
-// keyOperation is a change as etcd has it.
+// keyOperation is a change of one key of etcd.
 type keyOperation struct {
 	key     string
 	change  store.Change
 	outcome store.CommitOutcome
-	done    bool // and outcome says how
+	done    bool // the operation is done, and outcome is set
 }
 
 // transactAll makes the changes that are not done, in several transactions at a time.
@@ -63,8 +63,8 @@ func (s *Store) transactAll(ctx context.Context, client *clientv3.Client, operat
 	if err != nil {
 		return err
 	}
-	// A lease that is lost ends no transaction of the others: what becomes of one that is
-	// cancelled nobody knows.
+	// A lost lease does not cancel the other transactions, because nobody knows what becomes of a
+	// cancelled one.
 	var lost atomic.Bool
 	group, working := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
@@ -80,12 +80,12 @@ func (s *Store) transactAll(ctx context.Context, client *clientv3.Client, operat
 	}
 	if err = group.Wait(); err == nil && lost.Load() {
 		err = rpctypes.ErrLeaseNotFound
-		s.renewLeases(ctx, client, 0) // which tells which one it is
+		s.renewLeases(ctx, client, 0) // which finds the lost one
 	}
 	return err
 }
 
-// commitBatch makes the changes of one transaction, but for those in conflict.
+// commitBatch makes the changes of one transaction, except those in conflict.
 func (s *Store) commitBatch(ctx context.Context, client *clientv3.Client, leases *[spread]grantedLease, batch []keyOperation) error {
 	var left []*keyOperation
 	for i := range batch {
@@ -125,7 +125,7 @@ func (s *Store) commitBatch(ctx context.Context, client *clientv3.Client, leases
 }
 
 // tryTransaction makes all of the changes if all keys have the versions that they must have, and
-// returns the versions that they have otherwise.
+// otherwise returns the versions of the keys.
 func (s *Store) tryTransaction(ctx context.Context, client *clientv3.Client, leases *[spread]grantedLease, left []*keyOperation) (*clientv3.TxnResponse, error) {
 	compares := make([]clientv3.Cmp, len(left))
 	thens, elses := make([]clientv3.Op, len(left)), make([]clientv3.Op, len(left))

@@ -1,15 +1,14 @@
 // Package etcd keeps registered nodes in etcd, where any number of owners share them.
 //
 // A node is the value of a key PREFIX/nodes/SERVICE/URI, and its version is the revision
-// of etcd that has changed the key last. The nodes that an owner has put hang on a few leases,
-// which are kept alive as long as the owner lives, whatever becomes of its connections to the
-// providers: when a node expires the source deletes it. So they end only with the owner
-// that keeps them, and what no other owner has put again by then goes with them.
+// of etcd that has changed the key last. The nodes of an owner belong to a few leases, which the owner
+// keeps alive as long as it lives, whatever happens to its providers: the source deletes a node
+// that expires. So the leases end only with their owner, and the nodes that no other owner has put again
+// by then go with them.
 //
-// When a lease is lost although its owner lives, as that could not reach etcd for longer
-// than it lasts, its nodes are gone from etcd, and every watcher is told so. To
-// put again what its providers still have is for the source: its next Commit gets a new
-// lease.
+// A lease is lost, although its owner lives, when the owner cannot reach etcd for longer than the lease
+// lasts. Then its nodes are gone from etcd, and every watcher learns that. The source puts the nodes
+// again that its providers still have, and its next Commit gets a new lease.
 package etcd
 
 import (
@@ -40,12 +39,12 @@ import (
 // Config says where the nodes are, and how long an owner may be gone. Whoever reads a
 // configuration has checked it.
 type Config struct {
-	// Endpoints are the URLs of the members, such as https://etcd-1.example:2379: all with
-	// https, or all with http.
+	// Endpoints are the URLs of the members, such as https://etcd-1.example:2379: all with https,
+	// or all with http.
 	Endpoints []string
 
-	// Prefix is what all keys begin with, such as /federation/acme. Owners that share
-	// registrations have the same, others another one.
+	// Prefix begins all keys, such as /federation/acme. Owners that share registrations have the
+	// same prefix, and others have another one.
 	Prefix string
 
 	// TLS is for endpoints with https, mostly what the function TLS returns; nil stands for
@@ -55,19 +54,19 @@ type Config struct {
 	// Username and Password are for an etcd with authentication: both or none.
 	Username, Password string
 
-	// Owner is the name of this owner, as its nodes have it. What an owner of this name has
-	// left behind gets a whole lease when Run begins, to be registered again.
+	// Owner is the name of this owner in its nodes. Nodes that an owner of this name has left
+	// behind get a whole lease when Run begins, so that their providers can register them again.
 	Owner string
 
-	// Lease is how long nodes outlive their owner: two thirds of it at least, as leases
-	// are renewed when a third is over. It is the convergence period: whatever
-	// their ttl, providers notice at once, or by pings, that an owner is gone. Etcd
-	// counts in whole seconds, and grants two of them at least.
+	// Lease is how long nodes outlive their owner: two thirds of it at least, because leases are
+	// renewed when a third is over. It is the convergence period. The ttl of nodes does not matter,
+	// because providers notice at once, or by pings, that an owner is gone. Etcd counts in whole
+	// seconds, and grants two of them at least.
 	Lease time.Duration
 
-	// Lifetime is for how long what an owner of this name has left behind is kept at most,
-	// however often Run begins. 0: for ever. Other owners are told that it was left behind, and
-	// need not wait for as long.
+	// Lifetime is for how long nodes that an owner of this name has left behind are kept at most,
+	// however often Run begins; 0 stands for ever. Other owners learn that these nodes were left
+	// behind, and need not wait for as long.
 	Lifetime time.Duration
 
 	// Logger may be nil.
@@ -84,13 +83,13 @@ const (
 	onePage     = 20 * time.Second // bounds a page of a list
 )
 
-// storeTiming has what tests make shorter, and some of it longer.
+// storeTiming has times that tests change.
 type storeTiming struct {
 	probe    time.Duration // how often etcd is asked whether it is there, and how long for an answer
-	patience time.Duration // how long it may fail to be: longer than an election, which takes two seconds by default, and shorter than leases last
+	patience time.Duration // how long etcd may not answer: longer than an election, which takes two seconds by default, and shorter than leases last
 	retry    time.Duration // between attempts to read the whole state
-	keep     time.Duration // how often it is looked which leases are to be renewed
-	call     time.Duration // bounds a request, but for a page of a list: one to a leader that dies has no answer
+	keep     time.Duration // how often leases are checked for renewal
+	call     time.Duration // bounds a request, except for a page of a list, because a leader that dies does not answer
 }
 
 var (
@@ -98,30 +97,32 @@ var (
 	errNoAnswer = errors.New("no answer in time, perhaps there is no leader")
 )
 
-// Store is a store.Store in etcd. Its methods may be called from any goroutine, but for
-// what store.Store says.
+// Store is a store.Store in etcd. It keeps the client, the leases of this owner and the last
+// revision, and no nodes: those are in etcd and in the table of the source. Run changes what it
+// owns, and the goroutine that renews leases and Commit change the rest under mu. There are at most
+// spread leases. Its methods may be called from any goroutine, within what store.Store says.
 type Store struct {
 	config Config
 	timing storeTiming
 	logger *slog.Logger
 
 	// Owned by Run.
-	heard      time.Time // when etcd was there last
-	away       bool      // and the watcher knows
+	heard      time.Time // when etcd answered last
+	away       bool      // etcd is away, and the watcher knows that
 	begun      string    // the last value of the marker; empty: none
 	replacedAt time.Time // when etcd was seen to have other data than before; zero: never
 	told       bool      // the watcher has had a state
 
-	revision atomic.Int64 // the last one that etcd has told of; Run alone changes it
+	revision atomic.Int64 // the last one that Run has seen; only Run changes it
 
 	mu     sync.Mutex
 	client *clientv3.Client     // nil before Run has connected, and after its end
 	asleep bool                 // Commit need not try
 	leases [spread]grantedLease // of the nodes of this owner
-	former []clientv3.LeaseID   // to be renewed once
+	former []clientv3.LeaseID   // leases of an earlier run, to be renewed once
 }
 
-// New returns a store. It connects when it runs.
+// New returns a store, which connects when it runs.
 func New(config Config) *Store {
 	config.Lease = max(config.Lease, minLease)
 	if config.TLS == nil && strings.HasPrefix(config.Endpoints[0], "https:") {
@@ -133,8 +134,8 @@ func New(config Config) *Store {
 	}
 }
 
-// Run is that of store.Store. A watcher is told within some seconds that etcd is away,
-// and elections of a leader are not noticed.
+// Run implements store.Store. The watcher learns within some seconds that etcd is away; elections
+// of a leader go unnoticed.
 func (s *Store) Run(ctx context.Context, w store.Watcher) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -166,7 +167,7 @@ func (s *Store) Run(ctx context.Context, w store.Watcher) {
 	}
 }
 
-// noteFailure notes why the state cannot be followed, and tells the watcher if that has been so
+// noteFailure records why the state cannot be followed, and tells the watcher if that has been so
 // for too long.
 func (s *Store) noteFailure(ctx context.Context, client *clientv3.Client, w store.Watcher, err error) {
 	if s.away || time.Since(s.heard) < s.timing.patience {
@@ -212,7 +213,7 @@ func (s *Store) connectedClient() (*clientv3.Client, error) {
 	return s.client, nil
 }
 
-// openClient returns a client. Only one with a password asks etcd for anything yet.
+// openClient returns a client, which asks etcd for nothing yet, unless there is a password.
 func (s *Store) openClient(ctx context.Context) (*clientv3.Client, error) {
 	options := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 		// By default a member that was gone for long is tried every two minutes.
@@ -234,9 +235,9 @@ func (s *Store) openClient(ctx context.Context) (*clientv3.Client, error) {
 	})
 }
 
-// askAnyMember makes a request, and where it is not answered in time as many at once as there are
-// members. The client sends requests to them in turn, and a member that hangs keeps
-// those that it gets.
+// askAnyMember returns the answer to a request. Where the first request is not answered in time, it
+// makes as many at once as there are members, because the client sends requests to members in turn,
+// and a member that hangs keeps those that it gets.
 func askAnyMember[T any](ctx context.Context, s *Store, request func(context.Context) (T, error)) (T, error) {
 	for at := 1; ; at = len(s.config.Endpoints) {
 		reply, err := firstAnswer(ctx, s.timing.probe, at, request)
@@ -246,7 +247,7 @@ func askAnyMember[T any](ctx context.Context, s *Store, request func(context.Con
 	}
 }
 
-// firstAnswer makes so many requests at once, and returns the first answer.
+// firstAnswer makes a request at times at once, and returns the first answer.
 func firstAnswer[T any](ctx context.Context, limit time.Duration, at int, request func(context.Context) (T, error)) (reply T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	var asking sync.WaitGroup
@@ -278,7 +279,7 @@ func callWithin(ctx context.Context, limit time.Duration, f func(context.Context
 	return f(ctx)
 }
 
-// waitFor waits, or returns when ctx ends.
+// waitFor returns after a time, or when ctx ends.
 func waitFor(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -15,20 +15,21 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 )
 
-// spread is how many leases the nodes of an owner hang on: etcd ends a lease with all of its
-// nodes at once, and does nothing else meanwhile, two seconds for 100,000.
+// spread is the number of leases to which the nodes of an owner belong. Etcd ends a lease with all of its
+// nodes at once, and does nothing else meanwhile, which takes two seconds for 100,000 nodes.
 const spread = 64
 
-// grantedLease is a lease that the nodes of some streams hang on.
+// grantedLease is a lease to which the nodes of some streams belong.
 type grantedLease struct {
 	id      clientv3.LeaseID // NoLease: none has been granted yet, or it was lost
 	renewed time.Time        // when etcd was asked last for the time that it has left
 }
 
-// leaseOf returns which of the leases is that of a node.
+// leaseOf returns the index of the lease of a node.
 func leaseOf(n *node.Node) int { return int(n.Stream % spread) }
 
-// grantLeases returns the leases of this owner. Where there is none for a change, one is granted.
+// grantLeases returns the leases of this owner, after it has granted those that the changes need
+// and that are missing.
 func (s *Store) grantLeases(ctx context.Context, client *clientv3.Client, operations []keyOperation) (leases [spread]grantedLease, err error) {
 	leases = s.currentLeases()
 	group, ctx := errgroup.WithContext(ctx)
@@ -64,10 +65,10 @@ func (s *Store) currentLeases() [spread]grantedLease {
 	return s.leases
 }
 
-// keepLeases renews the leases of this owner when a third of them is over, until ctx ends, and
-// once those that an owner of this name has left behind. What fails is tried again in the next
-// round, and nothing while etcd is away. The client is not left to do that: its one stream for
-// all leases may hang at a member that does not answer.
+// keepLeases renews the leases of this owner when a third of them is over, until ctx ends. Once it
+// also renews those that an owner of this name has left behind. It tries again in the next round
+// what fails, and does nothing while etcd is away. The client could renew leases itself, but its
+// one stream for all leases may hang at a member that does not answer.
 func (s *Store) keepLeases(ctx context.Context, client *clientv3.Client) {
 	ticker := time.NewTicker(s.timing.keep)
 	defer ticker.Stop()
@@ -85,14 +86,15 @@ func (s *Store) keepLeases(ctx context.Context, client *clientv3.Client) {
 		former := s.former
 		s.former = nil
 		s.mu.Unlock()
-		for _, id := range former { // those that fail end by themselves
+		for _, id := range former { // a lease that is not renewed ends by itself
 			s.adoptLease(ctx, client, id)
 		}
 	}
 }
 
-// renewLeases renews the leases of this owner that were not for as long. Those that etcd does
-// not have any more it forgets: of the nodes that have gone with them the watch tells.
+// renewLeases renews the leases of this owner whose last renewal is longer ago than since. It
+// forgets leases that etcd does not have any more: the watch reports the nodes that have gone with
+// them.
 func (s *Store) renewLeases(ctx context.Context, client *clientv3.Client, since time.Duration) {
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -106,7 +108,7 @@ func (s *Store) renewLeases(ctx context.Context, client *clientv3.Client, since 
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			switch {
-			case s.leases[i].id != l.id: // another one has its place
+			case s.leases[i].id != l.id: // another lease has replaced it
 			case err == nil:
 				s.leases[i].renewed = now
 			case errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -119,9 +121,9 @@ func (s *Store) renewLeases(ctx context.Context, client *clientv3.Client, since 
 	_ = group.Wait() // none fails
 }
 
-// adoptLease renews a lease that an owner of this name has left behind, unless its nodes would be
-// older than they may be then. A key of the lease says since when they wait, and whose they are:
-// other owners do not wait for as long.
+// adoptLease renews a lease that an owner of this name has left behind, unless its nodes would
+// become older than Config.Lifetime. A key that belongs to the lease says since when its nodes wait
+// and of which owner they are, so that other owners need not wait for as long.
 func (s *Store) adoptLease(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) {
 	asking, cancel := context.WithTimeout(ctx, s.timing.call)
 	defer cancel()

@@ -19,18 +19,18 @@ var (
 	errAuthorities = errors.New("holds no PEM certificate")
 )
 
-// fileCredentials are credentials that read their files for each handshake.
+// fileCredentials are TLS credentials that read their files for each handshake.
 type fileCredentials struct {
 	credentials.TransportCredentials // all but the handshake
 
 	files mtls.Files
 }
 
-// TLS returns credentials for endpoints with https, whose files may be replaced at any
-// time: they are read for each handshake, which fails where they cannot be used. Certificate
-// and key are for an etcd that asks for them. Without a CA bundle the authorities of the system may sign the members.
-// They are not those of package mtls, which are for one peer with one name: each member
-// must have a certificate for the host of its own URL.
+// TLS returns credentials for endpoints with https. Their files may be replaced at any time,
+// because they are read for each handshake, which fails where the files cannot be used. Certificate
+// and key are for an etcd that asks for them. Without a CA bundle the authorities of the system may
+// sign the members. The credentials of package mtls are for one peer with one name, and so cannot
+// be used: each member must have a certificate for the host of its own URL.
 func TLS(files mtls.Files) (credentials.TransportCredentials, error) {
 	if (files.Cert == "") != (files.Key == "") {
 		return nil, errPair

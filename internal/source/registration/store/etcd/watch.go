@@ -18,7 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
 )
 
-// pageSize is how many keys one request of a list asks for. Etcd counts all that are left
+// pageSize is how many keys one request of a list asks for. Etcd counts all keys that are left
 // for each, so small pages of a large list cost more than they save.
 const pageSize = 5000
 
@@ -29,24 +29,24 @@ var (
 
 func (s *Store) nodesPrefix() string { return s.config.Prefix + "/nodes/" }
 
-// leftPrefix begins the keys that say of a lease that its owner has begun anew.
+// leftPrefix returns the prefix of keys which say of a lease that its owner has begun anew.
 func (s *Store) leftPrefix() string { return s.config.Prefix + "/left/" }
 
-// markerKey is the key whose value says that the providers have had the time to come: an
-// etcd without it is new, or has lost its data.
+// markerKey returns the key whose value says that providers have had the time to register. An etcd
+// without that key is new, or has lost its data.
 func (s *Store) markerKey() string { return s.config.Prefix + "/begun" }
 
 func (s *Store) nodeKey(k node.Key) string { return s.nodesPrefix() + k.StoreText() }
 
-// probeReply is what etcd answers when it is asked whether it is there.
+// probeReply is the answer of etcd to a probe.
 type probeReply struct {
 	err      error
-	known    int64 // the last revision that etcd had told of before it was asked
+	known    int64 // the last revision that was seen before the probe
 	revision int64
 	begun    string // the value of the marker
 }
 
-// probeOnce asks etcd whether it is there. Only a leader with a quorum answers.
+// probeOnce returns the answer of etcd to a probe. Only a leader with a quorum answers.
 func (s *Store) probeOnce(ctx context.Context, client *clientv3.Client) probeReply {
 	p := probeReply{known: s.revision.Load()}
 	reply, err := askAnyMember(ctx, s, func(ctx context.Context) (*clientv3.GetResponse, error) { return client.Get(ctx, s.markerKey()) })
@@ -60,15 +60,15 @@ func (s *Store) probeOnce(ctx context.Context, client *clientv3.Client) probeRep
 	return p
 }
 
-// prefixSnapshot is all that etcd has, at one revision.
+// prefixSnapshot is everything that etcd has below the prefix, at one revision.
 type prefixSnapshot struct {
 	nodes    []store.VersionedNode
-	former   []clientv3.LeaseID // those of streams of this owner that are not there any more
+	former   []clientv3.LeaseID // leases of nodes of this owner's earlier streams
 	left     []*mvccpb.KeyValue
 	revision int64
 }
 
-// readSnapshot reads all that etcd has.
+// readSnapshot returns everything that etcd has below the prefix.
 func (s *Store) readSnapshot(ctx context.Context, client *clientv3.Client) (all prefixSnapshot, err error) {
 	former := make(map[clientv3.LeaseID]bool)
 	for from, end := s.nodesPrefix(), clientv3.GetPrefixRangeEnd(s.nodesPrefix()); ; {
@@ -106,8 +106,8 @@ func (s *Store) readPage(ctx context.Context, client *clientv3.Client, from, end
 	return client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
 }
 
-// parseNode returns the node of a key, or nil for one that no owner of this version has
-// written: it is ignored, and left where it is.
+// parseNode returns the node of a key, or nil for a value that no owner of this version has
+// written. Such a key is ignored and left where it is.
 func (s *Store) parseNode(kv *mvccpb.KeyValue) *node.Node {
 	n, err := node.ParseStored(kv.GetValue())
 	if err == nil && s.nodeKey(n.Key) != string(kv.GetKey()) {
@@ -120,8 +120,8 @@ func (s *Store) parseNode(kv *mvccpb.KeyValue) *node.Node {
 	return n
 }
 
-// followState tells the watcher what etcd has, and what changes, until that is not known
-// for certain any more.
+// followState reports to the watcher the content of etcd and its changes, until these are not known
+// for certain any more. It returns why.
 func (s *Store) followState(ctx context.Context, client *clientv3.Client, w store.Watcher) error {
 	p := s.probeOnce(ctx, client)
 	if p.err != nil {
@@ -144,9 +144,9 @@ func (s *Store) followState(ctx context.Context, client *clientv3.Client, w stor
 	defer cancel()
 	probes := make(chan probeReply)
 	wg.Go(func() { s.probeLoop(watching, client, probes) })
-	// The client returns a watch only once etcd has opened it, and an etcd that has gone is
-	// to be noticed before. The notices of progress keep a watch of few changes from falling
-	// behind a compaction.
+	// The client returns a watch only once etcd has opened it, so a goroutine waits for that: an etcd
+	// that has gone must be noticed before. The notices of progress keep a watch of few changes from
+	// falling behind a compaction.
 	opened := make(chan clientv3.WatchChan, 1)
 	wg.Go(func() {
 		opened <- client.Watch(watching, s.leftPrefix(), clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.nodesPrefix())), // and the nodes
@@ -176,7 +176,7 @@ func (s *Store) followState(ctx context.Context, client *clientv3.Client, w stor
 	}
 }
 
-// probeLoop asks etcd again and again.
+// probeLoop probes etcd again and again, and passes the answers on.
 func (s *Store) probeLoop(ctx context.Context, client *clientv3.Client, probes chan<- probeReply) {
 	for ctx.Err() == nil {
 		waitFor(ctx, s.timing.probe)
@@ -187,8 +187,9 @@ func (s *Store) probeLoop(ctx context.Context, client *clientv3.Client, probes c
 	}
 }
 
-// checkProbe judges a probe. A watch waits in silence where etcd does not answer, and where
-// its data has been lost or restored, for revisions that are to come.
+// checkProbe returns why the state cannot be followed any more, by the answer to a probe, or nil. A
+// watch does not notice when etcd does not answer, or when its data was lost or restored: it waits
+// in silence for revisions that are to come.
 func (s *Store) checkProbe(ctx context.Context, client *clientv3.Client, p probeReply, since time.Time) error {
 	if p.err != nil {
 		if time.Since(s.heard) < s.timing.patience {
@@ -207,15 +208,15 @@ func (s *Store) checkProbe(ctx context.Context, client *clientv3.Client, p probe
 	return s.setMarker(ctx, client)
 }
 
-// hasOtherData reports whether etcd has other data than before, lost or restored: its
-// revisions are not comparable then. While an answer was on its way the watch may have told
-// of later ones.
+// hasOtherData reports whether the data of etcd was lost or restored, so that its revisions are not
+// comparable with earlier ones. The watch may have seen later revisions while the answer was on its
+// way.
 func (s *Store) hasOtherData(p probeReply) bool {
 	return p.revision < p.known || s.begun != "" && p.begun != s.begun
 }
 
-// setMarker sets the marker, when providers have had as long as a lease to register, with an owner
-// that has listened all the time.
+// setMarker sets the marker. By then providers have had as long as a lease to register, with an
+// owner that has listened all the time.
 func (s *Store) setMarker(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timing.call)
 	defer cancel()
@@ -230,8 +231,8 @@ func (s *Store) setMarker(ctx context.Context, client *clientv3.Client) error {
 	return nil // the next probe has the value
 }
 
-// tellState tells the watcher all that etcd has, and that it is there. For the first time, the
-// leases that an owner of this name has left behind are renewed: from now on its
+// tellState passes the whole content of etcd to the watcher, and with it that etcd answers. The
+// first time, it lets the leases be renewed that an owner of this name has left behind, so that its
 // providers have as long as a lease to come back.
 func (s *Store) tellState(w store.Watcher, all prefixSnapshot) {
 	s.heard = time.Now()
@@ -253,7 +254,7 @@ func (s *Store) tellState(w store.Watcher, all prefixSnapshot) {
 	}
 }
 
-// tellEvents tells the watcher of events.
+// tellEvents passes events to the watcher.
 func (s *Store) tellEvents(w store.Watcher, events []*clientv3.Event) {
 	var (
 		nodes []store.VersionedNode
@@ -283,7 +284,7 @@ func (s *Store) tellEvents(w store.Watcher, events []*clientv3.Event) {
 	}
 }
 
-// tellLeft tells the watcher of a key that adoptLease has put. One that an older version has put
+// tellLeft passes a key that adoptLease has put to the watcher. A key that an older version has put
 // names no owner.
 func tellLeft(w store.Watcher, kv *mvccpb.KeyValue) {
 	if _, owner, ok := strings.Cut(string(kv.GetValue()), " "); ok {
