@@ -10,8 +10,8 @@ import (
 // record with a service is found by the name that is in the service, so that no key is stored.
 // These records are a list, and the index has their places by the hash of the name, with open
 // addressing. Records without a service are in a map. The table grows with the catalog and has no
-// limit of its own: Catalog.exceededRule is asked before. It shrinks only when the list is empty,
-// because a resync would let it grow again.
+// limit of its own, because the catalog asks exceededRule before it adds a record. Its memory is
+// freed when the list is empty.
 type recordTable struct {
 	list  []nameRecord
 	index []indexSlot              // a power of two, at most three quarters of them taken; nil without a list

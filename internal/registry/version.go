@@ -72,9 +72,9 @@ const (
 )
 
 // bucketRow has the buckets of a few leaves, which never change. Beside them it keeps what was
-// counted for views, so that the next caller and the next version need not count again: readers add
-// to that under mu. MaxViews bounds the views. Beyond that everything is forgotten, which costs
-// time and no truth.
+// counted for views, so that the next caller and the next version need not count again. Readers add
+// to these counts under mu. MaxViews bounds the views: at that number all counts are dropped and
+// made anew when needed.
 type bucketRow struct {
 	buckets [rowBuckets]*bucket // nil for an empty one
 

@@ -15,8 +15,7 @@ import (
 
 // dialLog records for one connection why it could not be made, which gRPC reports only in the text
 // of a status, and until when its certificates are valid. The goroutines of gRPC write to it, so
-// that its fields are atomic. It keeps the first failure only, because the later ones follow from
-// that.
+// that its fields are atomic. Of several failures it keeps the first one.
 type dialLog struct {
 	address string
 	dial    func(ctx context.Context, address string) (net.Conn, error)

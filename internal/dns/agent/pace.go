@@ -9,8 +9,8 @@ import (
 // its processor from the network meanwhile. Where all processors have such work, a query waits
 // until the scheduler takes one away. So while queries come, an import works a little and then
 // pauses. It takes longer then, and no longer than before where no queries come. The only state is
-// whether a query came: queries set it and imports clear it. Nobody waits for a query, and no query
-// waits for an import.
+// whether a query came: queries set it and imports clear it. Queries are not counted, because one
+// is enough to pause for.
 type importPacer struct {
 	asked atomic.Bool // a query came since an import looked last
 }

@@ -1,4 +1,4 @@
-// Package deadline keeps the deadlines of many things in one structure, for a caller
+// Package deadline keeps the deadlines of many items in one [Queue], for a caller
 // with one timer.
 package deadline
 
@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// Item is a thing that has a deadline while it is in a Queue, and is in one at most.
-// The zero value is in none. It is not copied while it is in one.
+// Item is a thing that has a deadline while it is in a Queue. It is in one queue at most, and the
+// zero value is in none. An item must not be copied while it is in a queue.
 type Item[T any] struct {
-	Value T // for whoever pops it
+	Value T // for the caller of Pop
 
 	at    time.Duration // the deadline
 	place int           // in the heap, from 1; 0: not in it
 }
 
-// Queue holds items by their deadlines, which are durations since a moment that is the
-// same for all. The zero value is empty.
+// Queue holds items by their deadlines, which are durations since one moment. It has one place for
+// each item and no limit of its own, and is not safe for concurrent use. The zero value is empty.
 //
-// To put a deadline off takes no time: an item whose turn comes too early is put back
-// then. So the heartbeats of a hundred thousand items are cheap.
+// To put a deadline off takes no time, because the item is only moved when its earlier turn comes.
+// So the heartbeats of a hundred thousand items are cheap.
 type Queue[T any] struct{ list itemHeap[T] }
 
 // SetDeadline puts the item into the queue, or changes its deadline.
@@ -38,14 +38,14 @@ func (q *Queue[T]) SetDeadline(i *Item[T], at time.Duration) {
 // Deadline returns the deadline of the item, and whether it is in a queue.
 func (i *Item[T]) Deadline() (time.Duration, bool) { return i.at, i.place > 0 }
 
-// Remove takes the item out of the queue, if it is in it.
+// Remove takes the item out of the queue, if it is there.
 func (q *Queue[T]) Remove(i *Item[T]) {
 	if i.place > 0 {
 		heap.Remove(&q.list, i.place-1)
 	}
 }
 
-// Pop takes an item out whose deadline is at now or before, the earliest first, or
+// Pop takes out and returns the item with the earliest deadline, if that is at now or before, or
 // returns nil.
 func (q *Queue[T]) Pop(now time.Duration) *Item[T] {
 	for len(q.list) > 0 && q.list[0].at <= now {

@@ -5,23 +5,25 @@ import (
 	"time"
 )
 
-// ownerLeftovers is what another owner has left behind each time that it has begun anew. That owner
-// keeps it for its providers, each time for as long as it converges. This one has listened all
-// the while, so here they have one convergence period, however often that owner begins. It counts
-// by the clock of this machine alone.
+// ownerLeftovers says which nodes another owner has left behind each time that it has begun anew.
+// That owner keeps these nodes for their providers, each time for as long as it converges. But this
+// owner has listened all the while, so here the nodes have one convergence period, however often
+// that owner begins. Only the clock of this machine counts.
 type ownerLeftovers struct {
-	over  int64 // what is stored with versions before this one is not published any more
+	over  int64 // nodes stored with versions before this one are not published any more
 	waits []ownerRestart
 }
 
-// ownerRestart is what is stored with versions before one that was told of at a time.
+// ownerRestart says that nodes with versions before one were left behind, and when this owner
+// learned that.
 type ownerRestart struct {
 	version int64
 	told    time.Time
 }
 
-// OwnerRestarted notes that an owner has begun anew: what it has stored with versions before this one was
-// left behind. For this owner the deadlines of its own nodes count.
+// OwnerRestarted records that an owner has begun anew: nodes that it has stored with versions
+// before this one were left behind. Where this owner itself has begun anew, the deadlines of its
+// own nodes count.
 func (t *Table) OwnerRestarted(owner string, version int64, now time.Time) {
 	if owner == t.config.Owner {
 		return
@@ -36,7 +38,7 @@ func (t *Table) OwnerRestarted(owner string, version int64, now time.Time) {
 	}
 }
 
-// waitForLeft begins the convergence period of what others have left behind anew: their
+// waitForLeft begins anew the convergence period of what others have left behind, because their
 // providers may not have been heard.
 func (t *Table) waitForLeft(now time.Time) {
 	for _, l := range t.leftovers {
@@ -46,7 +48,7 @@ func (t *Table) waitForLeft(now time.Time) {
 	}
 }
 
-// forgetLeft forgets what others have left behind, as versions mean nothing any more.
+// forgetLeft forgets what others have left behind, because versions mean nothing any more.
 func (t *Table) forgetLeft() {
 	if len(t.leftovers) == 0 {
 		return
@@ -59,8 +61,8 @@ func (t *Table) forgetLeft() {
 	}
 }
 
-// judgeLeft ends what other owners have left behind when its providers had the time to come
-// back: once in a second, as it looks at all entries.
+// judgeLeft hides what other owners have left behind once its providers had the time to come back.
+// It runs once in a second at most, because it looks at all entries.
 func (t *Table) judgeLeft(now time.Time) {
 	if t.absent || now.Sub(t.judged) < time.Second {
 		return
@@ -87,8 +89,8 @@ func (t *Table) judgeLeft(now time.Time) {
 	}
 }
 
-// isLeft reports whether another owner has left the node behind, and its provider had the time
-// to come back, to whichever owner.
+// isLeft reports whether another owner has left the node behind and its provider had the time to
+// come back to any owner.
 func (t *Table) isLeft(e *nodeEntry) bool {
 	if e.stored == nil || e.ours || e.missing {
 		return false

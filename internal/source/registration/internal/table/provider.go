@@ -14,14 +14,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// NodeText is how a provider names a node.
+// NodeText names a node in the words of a provider.
 type NodeText struct{ Service, Node string }
 
-// Active is what a provider says of a node.
+// Active is a message of a provider that registers, changes or refreshes a node.
 type Active struct {
 	NodeText
 
-	TTL         time.Duration // 0: it does not ask for one
+	TTL         time.Duration // 0: the provider does not ask for one
 	Metadata    map[string]string
 	Instance    string
 	Description string
@@ -35,10 +35,10 @@ const (
 	Granted AnswerKind = iota + 1
 	Refused
 	Expired
-	Done // all that the provider said is done; to be told after its Close
+	Done // everything that the provider has sent is done; sent after its Close
 )
 
-// Answer is what a provider is told.
+// Answer is an answer to a provider.
 type Answer struct {
 	Kind AnswerKind
 	NodeText
@@ -57,16 +57,17 @@ type heldNode struct {
 	uri      string        // as this owner spells it
 }
 
-// pendingAnswer is a change that is done. An answer may be told once the table was published.
+// pendingAnswer is the answer to a change that is stored. It may be given once the table was
+// published.
 type pendingAnswer struct {
 	*Stream
 
-	hold   *heldNode // for which the answer is; nil: there is none
+	hold   *heldNode // the node that the answer is about; nil: there is no answer
 	answer Answer
 }
 
-// OpenStream adds the stream of a provider. tell is called for each answer, by whatever method
-// is called, and must not block.
+// OpenStream adds the stream of a provider, and returns it. The methods of the table call tell for
+// each answer; it must not block.
 func (t *Table) OpenStream(ids []federation.ID, peer netip.Addr, tell func(Answer)) *Stream {
 	t.opened++
 	s := &Stream{number: uint64(t.config.Epoch)<<32 | uint64(t.opened), ids: ids, peer: peer, tell: tell, holds: make(map[NodeText]*heldNode)}
@@ -74,7 +75,8 @@ func (t *Table) OpenStream(ids []federation.ID, peer netip.Addr, tell func(Answe
 	return s
 }
 
-// FinishStream has a stream told Done when nothing of it is pending. It says nothing more.
+// FinishStream makes the table answer Done when nothing of the stream is pending. The stream sends
+// nothing more.
 func (t *Table) FinishStream(s *Stream) {
 	s.finishing = true
 	if s.pending == 0 {
@@ -82,7 +84,7 @@ func (t *Table) FinishStream(s *Stream) {
 	}
 }
 
-// CloseStream removes a stream that has ended: its nodes expire after their ttl.
+// CloseStream removes a stream that has ended. Its nodes expire after their ttl.
 func (t *Table) CloseStream(s *Stream, now time.Time) {
 	if s.closed {
 		return
@@ -111,7 +113,7 @@ func (t *Table) dropHolder(e *nodeEntry) {
 	}
 }
 
-// setHolder makes the stream the holder of the entry.
+// setHolder makes the stream the holder of the entry, and returns what it holds.
 func (t *Table) setHolder(s *Stream, e *nodeEntry, offer *JudgedActive) *heldNode {
 	h := e.holder
 	if h == nil || h.stream != s {
@@ -123,7 +125,7 @@ func (t *Table) setHolder(s *Stream, e *nodeEntry, offer *JudgedActive) *heldNod
 	}
 	if h.text != offer.NodeText {
 		h.text = offer.NodeText
-		// Most texts are names that are there already, and need not be kept twice.
+		// Most texts equal names that are in memory already, and need not be kept twice.
 		if name := strings.TrimSuffix(e.key.Service.String(), "."); h.text.Service == name {
 			h.text.Service = name
 		}
@@ -136,8 +138,8 @@ func (t *Table) setHolder(s *Stream, e *nodeEntry, offer *JudgedActive) *heldNod
 	return h
 }
 
-// RefreshNode takes an Active that says what the last one has said of a node that is
-// registered. It reports whether it is one; if not, it is for Register.
+// RefreshNode renews the deadline of a registered node, if the Active is equal to the last one, and
+// reports whether it is. If not, the Active is for Register.
 func (t *Table) RefreshNode(s *Stream, a *Active, now time.Time) bool {
 	h := s.holds[a.NodeText]
 	if h == nil {
@@ -167,7 +169,7 @@ func isMap(pairs []federation.Pair, m map[string]string) bool {
 	return true
 }
 
-// JudgedActive is an Active that was read and judged.
+// JudgedActive is an Active with the node and the verdict that follow from it.
 type JudgedActive struct {
 	Active
 
@@ -177,8 +179,8 @@ type JudgedActive struct {
 	err   error // a rules.Refusal
 }
 
-// JudgeActive reads an Active and judges it. It may be called at any time, by any goroutine:
-// Register judges again when the rules have changed since.
+// JudgeActive returns an Active with its node and the verdict of the rules. It may be called at any
+// time, by any goroutine: Register judges again when the rules have changed since.
 func (t *Table) JudgeActive(r *rules.Rules, s *Stream, a *Active) *JudgedActive {
 	o := &JudgedActive{Active: *a}
 	service, err := federation.ParseFQDN(a.Service)
@@ -203,7 +205,7 @@ func malformedRefusal(reason string) error {
 	return rules.Refusal{Rule: rules.Malformed, Reason: reason}
 }
 
-// askRules asks the rules, and then looks at what they do not speak of.
+// askRules sets the verdict: by the rules, and then by what they do not cover.
 func (o *JudgedActive) askRules(r *rules.Rules, s *Stream, policy wire.AddressPolicy) {
 	var grant rules.Grant
 	o.rules = r
@@ -214,7 +216,7 @@ func (o *JudgedActive) askRules(r *rules.Rules, s *Stream, policy wire.AddressPo
 	o.err = checkNode(o.node, policy)
 }
 
-// checkNode returns the rules.Refusal by which a node is refused whatever the rules say.
+// checkNode returns the rules.Refusal of a node that is refused whatever the rules say, or nil.
 func checkNode(n *node.Node, policy wire.AddressPolicy) error {
 	if err := n.Validate(); err != nil {
 		return malformedRefusal(err.Error())
@@ -226,29 +228,29 @@ func checkNode(n *node.Node, policy wire.AddressPolicy) error {
 	return nil
 }
 
-// isNode reports whether the offer says what the node says, on the same stream.
+// isNode reports whether the offer and the node are equal, on the same stream.
 func (o *JudgedActive) isNode(n *node.Node) bool {
 	return sameNode(n, o.node) && n.TTL == o.node.TTL && n.Provider == o.node.Provider && n.Rule == o.node.Rule && n.Stream == o.node.Stream
 }
 
-// sameNode reports whether a service is the same with one node as with the other.
+// sameNode reports whether a service is the same with either node.
 func sameNode(a, b *node.Node) bool {
 	return a.Instance == b.Instance && a.Description == b.Description && a.Provider == b.Provider && slices.Equal(a.Metadata, b.Metadata)
 }
 
-// takenBy is why a stream does not get a node that somebody has.
+// takenBy returns why a stream does not get a node that somebody else has.
 func takenBy(who string) rules.Refusal {
 	return rules.Refusal{Rule: rules.Taken, Reason: who + " has registered the node"}
 }
 
-// Who has a node.
+// Who else can have a node.
 const (
 	newer   = "a newer stream of the same provider"
 	another = "another provider"
 )
 
-// Register takes an Active. It returns the rules.Refusal by which it is refused, which
-// the stream is told, or nil.
+// Register registers or changes the node of an Active. It returns the rules.Refusal by which the
+// Active is refused, which the stream gets as an answer, or nil.
 func (t *Table) Register(s *Stream, o *JudgedActive, now time.Time) error {
 	if s.closed || s.finishing {
 		return nil
@@ -264,7 +266,7 @@ func (t *Table) Register(s *Stream, o *JudgedActive, now time.Time) error {
 		refusal, _ := err.(rules.Refusal) //nolint:errorlint // the rules and this package return nothing else
 		held := e != nil && e.holder != nil && e.holder.stream == s
 		t.tellRefused(s, o.NodeText, refusal)
-		if held { // Refused says that it is not registered any more
+		if held { // Refused says that the node is not registered any more
 			t.requestChange(e, &wantedChange{})
 		}
 		return refusal
@@ -287,13 +289,13 @@ func (t *Table) Register(s *Stream, o *JudgedActive, now time.Time) error {
 	if wanted != nil && wanted.Provider == n.Provider && !lingered {
 		n.Since = wanted.Since
 	}
-	t.requestChange(e, &wantedChange{node: n, stream: s}) // first: else there would be nothing to hold
+	t.requestChange(e, &wantedChange{node: n, stream: s}) // first, because a holder needs a wanted node
 	e.want.hold = t.setHolder(s, e, o)
 	t.setDue(e, now.Add(longestSilence(n.TTL)))
 	return nil
 }
 
-// confirmActive answers an Active that changes nothing: now, or when what it says is stored.
+// confirmActive answers an Active that changes nothing: now, or when its node is stored.
 func (t *Table) confirmActive(s *Stream, h *heldNode) {
 	e := h.entry
 	if e.isStored() {
@@ -311,7 +313,7 @@ func (t *Table) confirmActive(s *Stream, h *heldNode) {
 	c.hold = h
 }
 
-// refusalOf returns the rules.Refusal by which an offer is refused, or nil.
+// refusalOf returns the rules.Refusal of an offer, or nil.
 func (t *Table) refusalOf(s *Stream, e *nodeEntry, o *JudgedActive) error {
 	if o.err != nil {
 		return o.err
@@ -340,13 +342,13 @@ func (t *Table) refusalOf(s *Stream, e *nodeEntry, o *JudgedActive) error {
 	return nil
 }
 
-// tellRefused tells a stream that an Active is refused, and counts it.
+// tellRefused answers that an Active is refused, and counts that.
 func (t *Table) tellRefused(s *Stream, text NodeText, refusal rules.Refusal) {
 	t.numbers.Refused[refusal.Rule]++
 	s.tell(Answer{Kind: Refused, NodeText: text, Refusal: refusal})
 }
 
-// ClearNode takes a Clear. What the provider does not hold, or what is not known, is left alone.
+// ClearNode removes the node of a Clear. A node that the provider does not have is left alone.
 func (t *Table) ClearNode(s *Stream, text NodeText) {
 	var e *nodeEntry
 	if h := s.holds[text]; h != nil {
@@ -372,12 +374,13 @@ func (t *Table) ClearNode(s *Stream, text NodeText) {
 	t.numbers.Cleared++
 	by := s
 	if c := e.want; c != nil && c.node != nil && c.seenVersion != e.version && e.stored != nil && t.isForeign(e.stored) {
-		by = nil // somebody has stored it since: the Clear is for the node that was to come
+		by = nil // somebody else has stored the node since: the Clear is for the one that was to come
 	}
 	t.requestChange(e, &wantedChange{stream: by})
 }
 
-// finishChange ends a change that is stored. Who waits for it is told when it is published.
+// finishChange ends a change that is stored. The stream that waits for the change is answered when
+// it is published.
 func (t *Table) finishChange(c *wantedChange, stored *node.Node) {
 	if c.stream == nil {
 		return
@@ -390,26 +393,26 @@ func (t *Table) finishChange(c *wantedChange, stored *node.Node) {
 	t.answers = append(t.answers, d)
 }
 
-// countDone counts a change as done.
+// countDone counts a change of the stream as done.
 func (t *Table) countDone(s *Stream) {
 	if s.pending--; s.pending == 0 && s.finishing {
 		s.tell(Answer{Kind: Done})
 	}
 }
 
-// PendingAnswers are answers that may be given once what TakeDirty returns is published.
+// PendingAnswers are answers that may be given once the result of TakeDirty is published.
 type PendingAnswers []pendingAnswer
 
-// TakeAnswers returns the answers of changes that are stored, since it was called last. They
-// are given to DeliverAnswers when the table was published as it is now.
+// TakeAnswers returns the answers of changes that were stored since the last call. The caller
+// passes them to DeliverAnswers when the current table is published.
 func (t *Table) TakeAnswers() PendingAnswers {
 	list := t.answers
 	t.answers = nil
 	return list
 }
 
-// DeliverAnswers tells the answers, except for Granted of a node that the stream does not hold
-// any more: it was told Refused since, which is to be the last that it is told.
+// DeliverAnswers gives the answers, except Granted for a node that the stream does not hold any
+// more: the stream got Refused for that node since, which must be the last answer.
 func (t *Table) DeliverAnswers(list PendingAnswers) {
 	for _, d := range list {
 		if d.hold != nil && d.hold.entry.holder == d.hold {

@@ -10,9 +10,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
 )
 
-// SetState takes all that the store holds. What this owner keeps for its providers and is
-// not there is put again, and stays published. Where the store has lost nodes of other
-// owners, they stay for the convergence period, in which these put them again.
+// SetState applies everything that the store has. Nodes that this owner keeps for its providers and
+// that are missing are put again, and stay published. Missing nodes of other owners stay for the
+// convergence period, in which their owners put them again.
 func (t *Table) SetState(nodes []store.VersionedNode, complete bool, now time.Time) {
 	first := !t.known
 	t.known, t.complete = true, t.complete || complete
@@ -26,7 +26,7 @@ func (t *Table) SetState(nodes []store.VersionedNode, complete bool, now time.Ti
 		t.takeStateNode(v, first, now)
 	}
 	for _, e := range lost {
-		e.version = 0 // whatever the store has from now on is later
+		e.version = 0 // every version that the store has from now on is later
 		if e.sent != nil {
 			e.missing = true
 			continue
@@ -40,11 +40,11 @@ func (t *Table) SetState(nodes []store.VersionedNode, complete bool, now time.Ti
 	}
 }
 
-// lapse is for how long after an absence of the store leases end in it that could not be
-// renewed meanwhile: it takes some time to end many.
+// lapse is how long after an absence of the store leases may still end in it that could not be
+// renewed meanwhile, because ending many takes some time.
 const lapse = 15 * time.Second
 
-// SetAway says whether the store is away.
+// SetAway records whether the store is away.
 func (t *Table) SetAway(away bool, now time.Time) {
 	if t.absent && !away {
 		t.returned = now
@@ -57,22 +57,22 @@ func (t *Table) SetAway(away bool, now time.Time) {
 	t.absent = away
 }
 
-// SendAway says that the providers are sent to other owners. Until the store is back nobody
-// here knows what has become of their nodes, so these do not expire before, and then have the
-// convergence period.
+// SendAway records that the providers are sent to other owners. Their nodes do not expire before
+// the store is back, because nobody here knows until then what has become of them. Then they have
+// the convergence period.
 func (t *Table) SendAway() { t.sentAway = true }
 
 // HasSentAway reports whether the providers were sent away.
 func (t *Table) HasSentAway() bool { return t.sentAway }
 
-// mayHaveLapsed reports whether what goes from the store may do so because it was away for longer
-// than leases last, and other owners are about to put it again.
+// mayHaveLapsed reports whether nodes may be gone from the store because it was away for longer
+// than leases last. Then other owners are about to put them again.
 func (t *Table) mayHaveLapsed(now time.Time) bool {
 	return t.absent || !t.returned.IsZero() && now.Before(t.returned.Add(min(lapse, t.config.Convergence)))
 }
 
-// keepMissing lets a node stay that another owner has stored, and the store has lost: for the
-// convergence period, in which that one can put it again.
+// keepMissing keeps a node that another owner has stored and the store has lost. It stays for the
+// convergence period, in which that owner can put it again.
 func (t *Table) keepMissing(e *nodeEntry, now time.Time) {
 	if e.stored == nil || e.wantedNode() == nil || !t.isForeign(e.stored) {
 		return
@@ -87,11 +87,11 @@ func (t *Table) keepMissing(e *nodeEntry, now time.Time) {
 	t.setDue(e, t.converge)
 }
 
-// takeStateNode takes a node of a state.
+// takeStateNode applies a node of a state.
 func (t *Table) takeStateNode(v store.VersionedNode, first bool, now time.Time) {
 	e := t.entries[v.Node.Key]
 	if e != nil && v.Version < e.version {
-		// The state is that of a moment before, or the store has begun to count anew.
+		// The state is that of a moment ago, or the store has begun to count anew.
 		if e.sent != nil {
 			e.version = v.Version
 			return
@@ -111,7 +111,7 @@ func (t *Table) takeStateNode(v store.VersionedNode, first bool, now time.Time) 
 	}
 }
 
-// ApplyChanges takes what has changed in the store since its state.
+// ApplyChanges applies what has changed in the store since its state.
 func (t *Table) ApplyChanges(nodes []store.VersionedNode, gone []store.DeletedKey, now time.Time) {
 	for _, v := range nodes {
 		t.learnVersion(v, now)
@@ -131,7 +131,7 @@ func (t *Table) ApplyChanges(nodes []store.VersionedNode, gone []store.DeletedKe
 	}
 }
 
-// learnVersion takes a version of a node from the store.
+// learnVersion applies a version of a node from the store.
 func (t *Table) learnVersion(v store.VersionedNode, now time.Time) {
 	n := v.Node
 	e := t.entries[n.Key]
@@ -159,7 +159,7 @@ func (t *Table) learnVersion(v store.VersionedNode, now time.Time) {
 	switch {
 	case c == nil || c.again:
 		t.updateEntry(e, n, e.sent, e.want)
-	case foreign && e.holder == nil: // whoever has it now goes on with it
+	case foreign && e.holder == nil: // the other owner goes on with the node
 		t.updateEntry(e, n, e.sent, nil)
 		t.finishChange(c, nil)
 	case c.node != nil && storesSame(c.node, n): // Commit could not tell
@@ -173,8 +173,8 @@ func (t *Table) learnVersion(v store.VersionedNode, now time.Time) {
 	t.retryConflict(e)
 }
 
-// armDeadline lets a node have a deadline that is stored for a stream of this owner, which may
-// have ended before anybody knew.
+// armDeadline gives a deadline to a node that is stored for a stream of this owner, if it has none,
+// because that stream may have ended before anybody knew.
 func (t *Table) armDeadline(e *nodeEntry, now time.Time) {
 	n := e.stored
 	if n == nil || e.wantedNode() == nil || !t.isOwn(n) {
@@ -186,9 +186,9 @@ func (t *Table) armDeadline(e *nodeEntry, now time.Time) {
 	}
 }
 
-// cedeToStream leaves an entry to another stream than those of this owner, unless one of these
-// is about to have it. That stream must have spoken lately: it may be one that is dead, and
-// whose provider goes on with the other one.
+// cedeToStream leaves an entry to a stream of another owner, unless a stream of this owner is about
+// to have it. The latter must have spoken lately: it may be dead, while its provider goes on with
+// the other stream.
 func (t *Table) cedeToStream(e *nodeEntry, now time.Time) {
 	if h := e.holder; h != nil && (e.want == nil || e.want.node == nil || !t.isFresh(e, e.want.node, now)) {
 		e.former = h.stream.number
@@ -201,7 +201,7 @@ func (t *Table) cedeToStream(e *nodeEntry, now time.Time) {
 	t.markKept(e)
 }
 
-// isForeign reports whether a node is that of another owner's stream.
+// isForeign reports whether a node belongs to a stream of another owner.
 func (t *Table) isForeign(n *node.Node) bool { return !t.isOwn(n) }
 
 // isOwn reports whether a node was stored for a stream of this owner since its start.
@@ -215,9 +215,9 @@ func (t *Table) isFresh(e *nodeEntry, n *node.Node, now time.Time) bool {
 	return ok && at-now.Sub(t.start) >= n.TTL
 }
 
-// mayWithdraw says whether a node may be withdrawn that is published. Everything that
-// withdraws one asks it: the store that has it no more (lost), and otherwise this owner,
-// for a stream whose provider has cleared it, or for nil when it is silent or not allowed.
+// mayWithdraw reports whether a published node may be withdrawn. Everything that withdraws a node
+// asks it. With lost, the store has the node no more. Otherwise this owner wants to withdraw it: by
+// is the stream whose provider has cleared the node, or nil when the node is silent or not allowed.
 func (t *Table) mayWithdraw(e *nodeEntry, lost bool, by *Stream) bool {
 	n, wanted := e.stored, e.wantedNode()
 	foreign := n != nil && t.isForeign(n)
@@ -230,17 +230,17 @@ func (t *Table) mayWithdraw(e *nodeEntry, lost bool, by *Stream) bool {
 		return !foreign || e.missing || slices.Contains(by.ids, n.Provider)
 	case wanted == nil || !e.ours:
 		return true
-	case !foreign || e.missing: // it has a deadline here
+	case !foreign || e.missing: // the node has a deadline here
 		return false
 	}
-	// Its provider may have come here, and wait for the store to take it: then it is the
-	// former owner's lease that has ended.
+	// Its provider may have come here, and wait for the store: then the lease of the
+	// former owner has ended.
 	c := e.want
 	return c == nil || wanted.Provider != n.Provider && (c.stream == nil || !slices.Contains(c.stream.ids, n.Provider))
 }
 
-// noteLost notes that the store does not hold the entry any more. What this owner keeps for a
-// provider is put again.
+// noteLost records that the store does not have the entry any more. A node that this owner keeps
+// for a provider is put again.
 func (t *Table) noteLost(e *nodeEntry) {
 	c := e.waitingChange()
 	switch {
@@ -263,8 +263,8 @@ func (t *Table) noteLost(e *nodeEntry) {
 	}
 }
 
-// endLingering ends the lingering of another node of the service: it is not the last one any
-// more.
+// endLingering deletes the lingering node of the service, if that is another one, because it is no
+// longer the last node.
 func (t *Table) endLingering(e *nodeEntry) {
 	if l := e.service.lingering; l != nil && l != e && e.stored != nil {
 		t.markKept(l)
@@ -272,8 +272,8 @@ func (t *Table) endLingering(e *nodeEntry) {
 	}
 }
 
-// retryConflict lets a change be tried again that was in conflict with what the store has told
-// now.
+// retryConflict makes a change ready to be tried again that was in conflict with what the store has
+// reported now.
 func (t *Table) retryConflict(e *nodeEntry) {
 	if e.waiting {
 		e.waiting = false
@@ -281,7 +281,7 @@ func (t *Table) retryConflict(e *nodeEntry) {
 	}
 }
 
-// RetryConflicts lets all changes be tried again that were in conflict.
+// RetryConflicts makes all changes ready to be tried again that were in conflict.
 func (t *Table) RetryConflicts() {
 	for _, e := range t.stuck {
 		t.retryConflict(e)
@@ -289,8 +289,8 @@ func (t *Table) RetryConflicts() {
 	t.stuck = nil
 }
 
-// TakeChanges returns changes to commit, up to a number, if there are any. ApplyOutcomes or RetryTaken must
-// follow before it is called again.
+// TakeChanges returns changes to commit, as many as most at most. ApplyOutcomes or RetryTaken must
+// follow before the next call.
 func (t *Table) TakeChanges(most int, now time.Time) []store.Change {
 	var changes []store.Change
 	t.batch = t.batch[:0]
@@ -312,8 +312,8 @@ func (t *Table) TakeChanges(most int, now time.Time) []store.Change {
 // HasChanges reports whether there may be changes to take.
 func (t *Table) HasChanges() bool { return t.queue.Len() > 0 }
 
-// StoreLocally stores all changes where there is no store: the table has the nodes, and as nobody else
-// changes them nothing is ever in conflict.
+// StoreLocally stores all changes where there is no store. The table has the nodes then, and
+// nothing is in conflict, because nobody else changes them.
 func (t *Table) StoreLocally(now time.Time) {
 	for t.HasChanges() {
 		outcomes := make([]store.CommitOutcome, len(t.TakeChanges(math.MaxInt, now)))
@@ -325,9 +325,9 @@ func (t *Table) StoreLocally(now time.Time) {
 	}
 }
 
-// nextOf returns what is to be stored next for a change. Before a provider's deletion of a
-// node that another owner has stored this owner takes it over: the other one would not know
-// that the node is cleared, and put it again.
+// nextOf returns the node that is to be stored next for a change. Before a provider's deletion of a
+// node that another owner has stored, this owner takes the node over. Otherwise the other owner
+// would not know that the node is cleared, and put it again.
 func (t *Table) nextOf(e *nodeEntry, c *wantedChange) *node.Node {
 	if c.node != nil || c.stream == nil || e.stored == nil || e.missing || !t.isForeign(e.stored) {
 		return c.node
@@ -337,7 +337,7 @@ func (t *Table) nextOf(e *nodeEntry, c *wantedChange) *node.Node {
 	return &n
 }
 
-// stillDue reports whether a change is still to be made. If not, it ends it.
+// stillDue reports whether a change is still to be made. If not, it ends the change.
 func (t *Table) stillDue(e *nodeEntry, c *wantedChange, now time.Time) bool {
 	switch {
 	case c.node == nil && e.expectedVersion() == 0 && !e.tried:
@@ -345,7 +345,7 @@ func (t *Table) stillDue(e *nodeEntry, c *wantedChange, now time.Time) bool {
 		t.finishChange(c, nil)
 		return false
 	case c.node == nil && !t.mayWithdraw(e, false, c.stream):
-		// Whoever has it now goes on with it.
+		// The other owner goes on with the node.
 		t.updateEntry(e, e.stored, nil, nil)
 		t.hideForbidden(e)
 		t.finishChange(c, nil)
@@ -384,13 +384,13 @@ func (t *Table) cedeToProvider(e *nodeEntry) {
 	}
 }
 
-// storesSame reports whether the store would hold the same.
+// storesSame reports whether the store would hold the same for either node.
 func storesSame(a, b *node.Node) bool {
 	return a == b || sameNode(a, b) && a.TTL == b.TTL && a.Provider == b.Provider && a.Rule == b.Rule && a.Owner == b.Owner &&
 		a.Stream == b.Stream && a.Since.Equal(b.Since)
 }
 
-// ApplyOutcomes takes the outcomes of the changes that TakeChanges has returned.
+// ApplyOutcomes applies the outcomes of the changes that TakeChanges has returned.
 func (t *Table) ApplyOutcomes(outcomes []store.CommitOutcome, now time.Time) {
 	for i, e := range t.batch {
 		t.applyOutcome(e, outcomes[i], now)
@@ -408,7 +408,7 @@ func (t *Table) applyOutcome(e *nodeEntry, outcome store.CommitOutcome, now time
 	}
 	switch {
 	case outcome.Conflict && n == nil && c.seenVersion != e.version && (e.stored == nil || !e.missing && t.isForeign(e.stored)):
-		// Somebody has it now, or nobody.
+		// Another owner has the node now, or nobody has it.
 		t.updateEntry(e, e.stored, nil, want)
 	case outcome.Conflict:
 		done = false
@@ -437,8 +437,8 @@ func (t *Table) applyOutcome(e *nodeEntry, outcome store.CommitOutcome, now time
 	t.enqueueEntry(e)
 }
 
-// RetryTaken has the changes that TakeChanges has returned taken again: nobody knows whether they
-// are stored.
+// RetryTaken makes the changes that TakeChanges has returned ready to be taken again, because
+// nobody knows whether they are stored.
 func (t *Table) RetryTaken() {
 	for _, e := range t.batch {
 		if e.sent.node != nil {
@@ -451,9 +451,9 @@ func (t *Table) RetryTaken() {
 	t.batch = t.batch[:0]
 }
 
-// deletionVersions are the versions of deletions that this owner has made, because the store may
-// tell of what was before after that. There is room for the last ones: of two generations the
-// older one goes.
+// deletionVersions keeps the versions of deletions that this owner has made, because the store may
+// report an earlier version after that. There are two generations of mostTombstones at most: when
+// the younger one is full, the older one is dropped.
 type deletionVersions struct{ younger, older map[node.Key]int64 }
 
 const mostTombstones = 1 << 13 // of a generation

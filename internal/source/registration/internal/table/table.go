@@ -1,10 +1,8 @@
-// Package table is what a source of registrations knows: the nodes that its store
-// holds, what is to be changed there, which provider's stream holds which node, and
-// until when.
+// Package table keeps the state of a source of registrations in a [Table]: the nodes that its store
+// has, what is to be changed there, which provider's [Stream] holds which node, and until when.
 //
-// It is one state machine without goroutines, locks and clocks: what providers and the store
-// say goes in, and changes for the store, answers for the providers and the services that are
-// to be published come out.
+// A table is one state machine without goroutines, locks and clocks. Messages of providers and reports of
+// the store go in; changes for the store, answers for the providers and the services to publish come out.
 package table
 
 import (
@@ -24,10 +22,10 @@ import (
 // Config is what a Table needs.
 type Config struct {
 	Owner       string        // name of this owner
-	Epoch       uint32        // random: the streams of this owner are known by it, and by the name
+	Epoch       uint32        // random: identifies the streams of this owner, together with its name
 	Convergence time.Duration // for how long a node that was known before waits for its provider
 	Linger      time.Duration // for how long the last node of a service stays when it has expired; 0: not at all
-	Nodes       int           // that the table may have
+	Nodes       int           // how many nodes the table may have
 	Rules       *rules.Rules
 	Policy      wire.AddressPolicy // which addresses nodes may have
 
@@ -35,21 +33,28 @@ type Config struct {
 	Expired func(n *node.Node, cause string)
 }
 
-// Table is the state of a source. It is not safe for concurrent use.
+// Table is the state of a source. For each node it has what the store holds, what this owner wants
+// it to hold and what is on the way there, and who holds the node until when. The source calls its
+// methods under one mutex; it is not safe for concurrent use.
+//
+// Config.Nodes bounds the entries, and each provider has its quotas. Changes of one entry are not
+// queued: a new one supersedes one that is not stored yet, so that the entries bound the work for
+// the store as well. A table does nothing by itself: the source passes time and messages in, and
+// takes changes, answers and services out.
 type Table struct {
 	config     Config
 	start      time.Time // from which deadlines count
 	known      bool      // whether the store has told its state
-	complete   bool      // whether it was complete
+	complete   bool      // whether the state was complete
 	converge   time.Time // until when nodes are old
 	absent     bool      // whether the store is away
-	returned   time.Time // when it was there again
+	returned   time.Time // when the store was back
 	sentAway   bool      // whether providers were sent away because of that
 	entries    map[node.Key]*nodeEntry
 	services   map[federation.FQDN]*serviceNodes
 	quotas     map[quotaAccount]int // nodes that are wanted
 	due        deadline.Queue[*nodeEntry]
-	queue      list.List    // of *entry, with changes to take
+	queue      list.List    // of *nodeEntry, with changes to take
 	batch      []*nodeEntry // with changes that were taken
 	stuck      []*nodeEntry // with changes in conflict
 	dirty      []*serviceNodes
@@ -57,12 +62,12 @@ type Table struct {
 	tombstones deletionVersions
 	leftovers  map[string]*ownerLeftovers // by owner
 	judged     time.Time                  // when leftovers were judged last
-	opened     uint32                     // how many streams
+	opened     uint32                     // how many streams were opened
 	kept       int64                      // the last version of StoreLocally
 	numbers    Numbers
 }
 
-// Numbers count what is in a table, and what has become of it.
+// Numbers count what is in a table, and what has happened to it.
 type Numbers struct {
 	Nodes   int // that the store holds
 	Streams int // providers that are connected
@@ -77,45 +82,46 @@ type Numbers struct {
 
 // Why a node has expired.
 const (
-	Silent      = "silent"      // nothing was heard of it on its provider's stream
-	Broken      = "broken"      // the stream had ended
+	Silent      = "silent"      // its provider's stream has sent nothing about the node
+	Broken      = "broken"      // its provider's stream had ended
 	Convergence = "convergence" // its provider did not come back after the owner's start
 )
 
-// nodeEntry is what is known of one key. It exists while the store holds a node, or a
-// change waits.
+// nodeEntry is the state of one key. An entry exists while the store holds a node, or while a
+// change waits. It goes from want to sent when TakeChanges takes the change, and from sent to
+// stored when its outcome is known.
 type nodeEntry struct {
 	key          node.Key
-	stored       *node.Node    // what is published; nil: nothing
-	version      int64         // of what the store is known to hold, or of its deletion
-	want         *wantedChange // that is not stored yet, or nil
-	sent         *sentChange   // that the store is asked for, or nil
+	stored       *node.Node    // the node that is published, or nil
+	version      int64         // of the node that the store is known to hold, or of its deletion
+	want         *wantedChange // the change that is not stored yet, or nil
+	sent         *sentChange   // the change that is being committed, or nil
 	holder       *heldNode     // of the stream of this owner that holds the node
-	former       uint64        // number of the last stream of this owner that lost it to another owner's
+	former       uint64        // number of the last stream of this owner that lost the node to another owner's
 	service      *serviceNodes
 	place        int           // in the entries of service
 	queueElement *list.Element // in queue, or nil
 	due          deadline.Item[*nodeEntry]
 
 	tried   bool // whether the store may hold a node: Commit could not tell
-	missing bool // whether the store does not have stored any more: it is put again
+	missing bool // whether the store has lost the node in stored, which is put again
 	ours    bool // whether this owner sees to the deadline
 	old     bool // whether the node is known from before, and its provider is not back
-	hidden  bool // whether it is not published: the rules have it deleted, or do not allow what another owner has stored
-	waiting bool // for the store to tell what a change was in conflict with
+	hidden  bool // whether stored is not published, because the rules do not allow it
+	waiting bool // whether the store has yet to report what a change was in conflict with
 }
 
-// wantedChange is what is to be stored.
+// wantedChange is a change that is to be stored.
 type wantedChange struct {
 	node        *node.Node // nil: delete
 	hold        *heldNode  // of the Active to answer, or nil
-	stream      *Stream    // that waits for the change, or nil
+	stream      *Stream    // the stream that waits for the change, or nil
 	seenVersion int64      // version of the entry when it was judged, and then when it was taken
-	again       bool       // whether the store has something else than the entry says
+	again       bool       // whether the store differs from the entry
 }
 
-// sentChange is what the store was asked for, and why: to delete what another owner has stored
-// begins with a put.
+// sentChange is the node that is being committed, and the change for which that is. They differ
+// where the deletion of another owner's node begins with a put.
 type sentChange struct {
 	node   *node.Node
 	change *wantedChange
@@ -126,10 +132,10 @@ type serviceNodes struct {
 	name      federation.FQDN
 	entries   []*nodeEntry
 	lingering *nodeEntry // or nil
-	dirty     bool       // whether it is in Table.dirty
+	dirty     bool       // whether the service is in Table.dirty
 }
 
-// quotaAccount is what a quota is for.
+// quotaAccount is what a quota applies to: one provider under one rule.
 type quotaAccount struct {
 	provider federation.ID
 	rule     string
@@ -154,7 +160,7 @@ func (e *nodeEntry) wantedNode() *node.Node {
 	return e.stored
 }
 
-// waitingChange returns the change that is wanted, and not on its way to the store, or nil.
+// waitingChange returns the wanted change that is not being committed, or nil.
 func (e *nodeEntry) waitingChange() *wantedChange {
 	if e.sent != nil && e.sent.change == e.want {
 		return nil
@@ -162,7 +168,7 @@ func (e *nodeEntry) waitingChange() *wantedChange {
 	return e.want
 }
 
-// isLingering reports whether the node has expired, and stays as the last one of its service.
+// isLingering reports whether the node has expired and stays as the last one of its service.
 func (e *nodeEntry) isLingering() bool { return e.service.lingering == e }
 
 // isStored reports whether the store has what is wanted.
@@ -179,7 +185,7 @@ func (e *nodeEntry) expectedVersion() int64 {
 	return e.version
 }
 
-// entryFor returns the entry of the key, which it makes where there is none.
+// entryFor returns the entry of the key, and makes one where there is none.
 func (t *Table) entryFor(key node.Key) *nodeEntry {
 	if e := t.entries[key]; e != nil {
 		return e
@@ -196,8 +202,8 @@ func (t *Table) entryFor(key node.Key) *nodeEntry {
 	return e
 }
 
-// updateEntry changes what is stored and what is to be, and all that counts it. An entry that
-// has neither is gone afterwards.
+// updateEntry sets what is stored, sent and wanted, and updates everything that counts it. An entry
+// without all three is removed.
 func (t *Table) updateEntry(e *nodeEntry, stored *node.Node, sent *sentChange, want *wantedChange) {
 	wanted, pending, before := e.wantedNode(), e.isPending(), e.stored
 	e.stored, e.sent, e.want = stored, sent, want
@@ -229,12 +235,13 @@ func (t *Table) updateEntry(e *nodeEntry, stored *node.Node, sent *sentChange, w
 	t.removeEmpty(e)
 }
 
-// hideForbidden hides what another owner has stored and this one may not publish.
+// hideForbidden hides a node that another owner has stored if this owner may not publish it, and
+// shows it otherwise.
 func (t *Table) hideForbidden(e *nodeEntry) {
 	t.setHidden(e, e.stored != nil && t.isForeign(e.stored) && t.isForbidden(e))
 }
 
-// setHidden has an entry published, or not.
+// setHidden sets whether an entry is hidden.
 func (t *Table) setHidden(e *nodeEntry, hidden bool) {
 	if e.hidden != hidden {
 		e.hidden = hidden
@@ -242,7 +249,7 @@ func (t *Table) setHidden(e *nodeEntry, hidden bool) {
 	}
 }
 
-// setTried notes whether the store may hold what nobody knows of.
+// setTried sets whether the store may hold a node that Commit could not report.
 func (t *Table) setTried(e *nodeEntry, tried bool) {
 	if e.tried != tried {
 		e.tried = tried
@@ -250,7 +257,7 @@ func (t *Table) setTried(e *nodeEntry, tried bool) {
 	}
 }
 
-// oneIf returns 1 for what is so.
+// oneIf returns 1 for true and 0 for false.
 func oneIf(is bool) int {
 	if is {
 		return 1
@@ -258,11 +265,11 @@ func oneIf(is bool) int {
 	return 0
 }
 
-// accountOf returns what the node counts for.
+// accountOf returns the account for which the node counts.
 func accountOf(n *node.Node) quotaAccount { return quotaAccount{n.Provider, n.Rule} }
 
-// countQuota counts a node that is wanted, or not any more, in the quota of its provider. It may
-// be nil.
+// countQuota adds by to the count of a wanted node in the quota of its provider. The node may be
+// nil.
 func (t *Table) countQuota(n *node.Node, by int) {
 	if n == nil {
 		return
@@ -273,7 +280,7 @@ func (t *Table) countQuota(n *node.Node, by int) {
 	}
 }
 
-// markDirty notes that the service is to be rendered.
+// markDirty marks the service to be rendered.
 func (t *Table) markDirty(s *serviceNodes) {
 	if !s.dirty {
 		s.dirty = true
@@ -281,14 +288,14 @@ func (t *Table) markDirty(s *serviceNodes) {
 	}
 }
 
-// MarkAll has all services rendered.
+// MarkAll marks all services to be rendered.
 func (t *Table) MarkAll() {
 	for _, s := range t.services {
 		t.markDirty(s)
 	}
 }
 
-// markKept ends what makes a node one that its provider does not keep up.
+// markKept records that a node is neither old nor lingering.
 func (t *Table) markKept(e *nodeEntry) {
 	if e.old {
 		e.old = false
@@ -307,7 +314,7 @@ func (t *Table) markOld(e *nodeEntry) {
 	}
 }
 
-// removeEmpty forgets an entry of which nothing is stored, and nothing to be.
+// removeEmpty removes an entry without a stored node and without a change.
 func (t *Table) removeEmpty(e *nodeEntry) {
 	if e.stored != nil || e.isPending() || e.tried {
 		return
@@ -327,14 +334,15 @@ func (t *Table) removeEmpty(e *nodeEntry) {
 	}
 }
 
-// enqueueEntry lets the entry be in the queue of those with changes to take.
+// enqueueEntry puts the entry into the queue, if it has a change to take.
 func (t *Table) enqueueEntry(e *nodeEntry) {
 	if e.queueElement == nil && !e.waiting && e.sent == nil && e.want != nil {
 		e.queueElement = t.queue.PushBack(e)
 	}
 }
 
-// requestChange has the entry changed. A change that is not stored yet makes room for it.
+// requestChange makes c the wanted change of the entry. It supersedes a change that is not stored
+// yet.
 func (t *Table) requestChange(e *nodeEntry, c *wantedChange) {
 	former := e.want
 	c.seenVersion = e.version
@@ -351,7 +359,7 @@ func (t *Table) requestChange(e *nodeEntry, c *wantedChange) {
 	t.supersedeChange(former, c)
 }
 
-// deleteForbidden has the entry deleted, which is not published any more from now on: the store may
+// deleteForbidden requests the deletion of the entry, and hides it at once, because the store may
 // be away for long.
 func (t *Table) deleteForbidden(e *nodeEntry) {
 	t.requestChange(e, &wantedChange{})
@@ -360,7 +368,7 @@ func (t *Table) deleteForbidden(e *nodeEntry) {
 	}
 }
 
-// supersedeChange ends a change that another one has taken the place of.
+// supersedeChange ends a change that another one has replaced.
 func (t *Table) supersedeChange(former, by *wantedChange) {
 	if former == nil || former.stream == nil {
 		return
@@ -374,23 +382,23 @@ func (t *Table) supersedeChange(former, by *wantedChange) {
 // setDue sets the deadline of an entry, counted from the start.
 func (t *Table) setDue(e *nodeEntry, at time.Time) { t.due.SetDeadline(&e.due, at.Sub(t.start)) }
 
-// longestSilence is for how long nothing may be heard of a node whose stream is open: an Active
-// is due after half of the ttl, and the ttl counts from then.
+// longestSilence returns for how long a provider with an open stream may send nothing about a node.
+// An Active is due after half of the ttl, and the ttl counts from then.
 func longestSilence(ttl time.Duration) time.Duration { return ttl + ttl/2 }
 
-// KnownState reports whether the store has told its state, and whether all of it may be
-// published: where the store may have missed some, when the convergence is over.
+// KnownState reports whether the store has reported its state, and whether all of that may be
+// published. Where the state may be incomplete, that is when the convergence period is over.
 func (t *Table) KnownState(now time.Time) (state, publish bool) {
 	return t.known, t.known && (t.complete || !now.Before(t.start.Add(t.config.Convergence)))
 }
 
-// ConvergenceLeft returns for how long nodes may be old from now on.
+// ConvergenceLeft returns for how long nodes may still be old.
 func (t *Table) ConvergenceLeft(now time.Time) time.Duration { return max(0, t.converge.Sub(now)) }
 
-// Numbers returns the numbers. Its maps are those of the table.
+// Numbers returns the numbers, with the maps of the table.
 func (t *Table) Numbers() Numbers { return t.numbers }
 
-// NextExpiry returns when ExpireDue has something to do, and whether it will.
+// NextExpiry returns when ExpireDue has something to do, and whether there is such a time.
 func (t *Table) NextExpiry() (time.Time, bool) {
 	at, ok := t.due.NextDeadline()
 	return t.start.Add(at), ok
@@ -399,10 +407,10 @@ func (t *Table) NextExpiry() (time.Time, bool) {
 // Service is a service to be published.
 type Service struct {
 	Name  federation.FQDN
-	Nodes []*node.Node // none: it is gone
+	Nodes []*node.Node // none: the service is gone
 }
 
-// TakeDirty returns the services that have changed since it was called last.
+// TakeDirty returns the services that have changed since the last call.
 func (t *Table) TakeDirty() []Service {
 	list := make([]Service, 0, len(t.dirty))
 	for _, s := range t.dirty {
@@ -419,19 +427,20 @@ func (t *Table) TakeDirty() []Service {
 	return list
 }
 
-// ruleRequest returns what the rules are asked for a node of the stream.
+// ruleRequest returns the request to the rules for a node of the stream.
 func (s *Stream) ruleRequest(key node.Key, ttl time.Duration) rules.Request {
 	return rules.Request{IDs: s.ids, Peer: s.peer, Service: key.Service, URI: key.URI, TTL: ttl}
 }
 
-// Stream is the stream of one provider.
+// Stream is the stream of one provider in the table: which nodes it holds, and how many of its
+// changes are pending.
 type Stream struct {
-	number    uint64 // the epoch of this owner, and in which order its streams were opened
+	number    uint64 // the epoch of this owner, followed by the count of its streams
 	ids       []federation.ID
 	peer      netip.Addr
 	tell      func(Answer)
 	holds     map[NodeText]*heldNode
-	pending   int  // changes that it waits for
-	finishing bool // whether it wants to know when pending is 0
+	pending   int  // changes that are not stored yet
+	finishing bool // whether to answer Done when pending is 0
 	closed    bool
 }

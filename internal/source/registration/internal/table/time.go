@@ -9,7 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 )
 
-// ExpireDue ends what has a deadline at now or before.
+// ExpireDue expires what has a deadline at now or before.
 func (t *Table) ExpireDue(now time.Time) {
 	t.judgeLeft(now)
 	for {
@@ -48,21 +48,21 @@ func (t *Table) ExpireDue(now time.Time) {
 	}
 }
 
-// noteExpired counts and tells that a node has expired.
+// noteExpired counts and reports that a node has expired.
 func (t *Table) noteExpired(n *node.Node, cause string) {
 	t.numbers.Expired[cause]++
 	t.config.Expired(n, cause)
 }
 
-// isLast reports whether the store holds the entry, and nothing else of its service that
-// is to stay.
+// isLast reports whether the store holds the entry, and no other node of its service that is to
+// stay.
 func (t *Table) isLast(e *nodeEntry) bool {
 	return e.stored != nil && !slices.ContainsFunc(e.service.entries, func(other *nodeEntry) bool {
 		return other != e && other.stored != nil && other.wantedNode() != nil && !other.isLingering()
 	})
 }
 
-// startLingering lets an entry that has expired stay for a while, as the store holds it.
+// startLingering keeps an expired entry for a while, as the store holds it.
 func (t *Table) startLingering(e *nodeEntry, now time.Time) {
 	if l := e.service.lingering; l != nil {
 		t.markKept(l)
@@ -78,9 +78,8 @@ func (t *Table) startLingering(e *nodeEntry, now time.Time) {
 	t.setDue(e, now.Add(t.config.Linger))
 }
 
-// NoteSuspension says that the program has not run for a while: what providers have said meanwhile
-// may not have been read, and nothing of theirs expires before they had the
-// convergence period.
+// NoteSuspension records that the program has not run for a while. Messages of providers may not
+// have been read meanwhile, so their nodes do not expire before another convergence period is over.
 func (t *Table) NoteSuspension(now time.Time) {
 	t.converge = now.Add(t.config.Convergence)
 	t.waitForLeft(now)
@@ -95,14 +94,14 @@ func (t *Table) NoteSuspension(now time.Time) {
 	}
 }
 
-// SetRules has nodes judged by other rules from now on, also those that there are. It
-// tells report of each that may not stay, and why.
+// SetRules replaces the rules, and judges the present nodes by them. It calls report for each node
+// that may not stay, with why.
 func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules.Refusal)) {
 	t.config.Rules = r
 	var held []*nodeEntry
 	for _, e := range t.entries {
 		switch {
-		case e.wantedNode() == nil: // it is being deleted
+		case e.wantedNode() == nil: // the node is being deleted
 			if e.stored != nil && t.isForbidden(e) {
 				t.setHidden(e, true)
 			}
@@ -117,7 +116,7 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 			}
 		}
 	}
-	// Of too many for a quota those stay that were there first.
+	// Of too many nodes for a quota, the oldest stay.
 	slices.SortFunc(held, func(a, b *nodeEntry) int {
 		m, n := a.wantedNode(), b.wantedNode()
 		if c := m.Since.Compare(n.Since); c != 0 {
@@ -149,8 +148,8 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 	}
 }
 
-// recheckStored has a node deleted that is stored and may not be registered any more, whose
-// provider is not there. It returns why.
+// recheckStored requests the deletion of a stored node that may no longer be registered and whose
+// provider is not connected. It returns why, or nil.
 func (t *Table) recheckStored(e *nodeEntry) *rules.Refusal {
 	err := t.config.Rules.CheckStored(e.wantedNode())
 	if err == nil {
@@ -165,9 +164,9 @@ func (t *Table) recheckStored(e *nodeEntry) *rules.Refusal {
 	return &refusal
 }
 
-// isForbidden reports whether what another owner has stored may not be published by this one: a store
-// that is shared holds what anybody has written there. The ttl does not matter: owners
-// read their rules anew one after the other.
+// isForbidden reports whether this owner may not publish what another owner has stored: a shared
+// store holds what anybody has written there. The ttl does not matter, because owners read changed
+// rules one after the other.
 func (t *Table) isForbidden(e *nodeEntry) bool {
 	asked := *e.stored
 	asked.TTL = 0
