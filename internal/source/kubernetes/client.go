@@ -34,14 +34,14 @@ const (
 	protobuf    = "application/vnd.kubernetes.protobuf"
 )
 
-// serverAccess is how the API server is reached.
+// serverAccess says how to reach the API server.
 type serverAccess struct {
 	config    *rest.Config
 	namespace string // of the pod, or of the context
-	text      []byte // of the kubeconfig, with the authorities of its CA file, to see whether either changes
+	text      []byte // of the kubeconfig and of its CA file, to notice a change of either
 }
 
-// loadAccess reads how the API server is reached. The error is one line.
+// loadAccess returns how to reach the API server, or a one-line error.
 func loadAccess(path, name string) (to serverAccess, err error) {
 	if to, err = readAccess(path, name); err != nil || to.config.CAFile == "" || len(to.config.CAData) > 0 {
 		return to, err
@@ -60,7 +60,7 @@ func loadAccess(path, name string) (to serverAccess, err error) {
 // podNamespace is where a pod finds its namespace.
 const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// readAccess is loadAccess, without the CA file where there is one.
+// readAccess returns what loadAccess does, without the content of a CA file.
 func readAccess(path, name string) (to serverAccess, err error) {
 	if path == "" {
 		to.config, err = rest.InClusterConfig()
@@ -105,13 +105,13 @@ func readAccess(path, name string) (to serverAccess, err error) {
 	return to, nil
 }
 
-// oneLine returns the error without what libraries put around it over several lines.
+// oneLine returns the error as one line, without what libraries put around it.
 func oneLine(err error) error {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	return errors.New(strings.TrimPrefix(text, "invalid configuration: "))
 }
 
-// apiClient speaks to one API server.
+// apiClient sends requests to one API server.
 type apiClient struct {
 	config *rest.Config
 	http   *http.Client
@@ -119,13 +119,13 @@ type apiClient struct {
 	dialer *connrotation.Dialer
 }
 
-// newClient returns a client. It connects when it is first used. wrap is put around
-// its transport where it is not nil.
+// newClient returns a client, which connects when it is first used. Wrap is put around its
+// transport, unless it is nil.
 func newClient(config *rest.Config, scheme *runtime.Scheme, wrap func(http.RoundTripper) http.RoundTripper) (*apiClient, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = userAgent
 	config.QPS = -1                                      // the server's priority and fairness bounds what may be asked
-	config.WarningHandlerWithContext = rest.NoWarnings{} // they are for those who write objects by hand
+	config.WarningHandlerWithContext = rest.NoWarnings{} // warnings are for people who write objects by hand
 	// Connections that a probe finds dead are closed at once, with the watches on them.
 	dialer := connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)
 	config.Dial = dialer.DialContext
@@ -160,15 +160,15 @@ func (c *apiClient) groupClient(gv schema.GroupVersion) (*rest.RESTClient, error
 	return rest.RESTClientForConfigAndClient(config, c.http)
 }
 
-// leaseClient returns a client for leases, each request of which is bounded: who gives a lease up
-// waits for the answer.
+// leaseClient returns a client for leases. Each of its requests is bounded, because whoever gives a
+// lease up waits for the answer.
 func (c *apiClient) leaseClient() (coordinationv1client.LeasesGetter, error) {
 	bounded := *c.http
 	bounded.Timeout = oneRequest
 	return coordinationv1client.NewForConfigAndClient(c.config, &bounded)
 }
 
-// getRaw returns what is at a path, in the form that accept names.
+// getRaw returns what the server has at a path, in the media type accept.
 func (c *apiClient) getRaw(ctx context.Context, path, accept string) ([]byte, error) {
 	gv := schema.GroupVersion{Version: "v1"}
 	api, err := c.groupClient(gv)
@@ -180,12 +180,12 @@ func (c *apiClient) getRaw(ctx context.Context, path, accept string) ([]byte, er
 	body, err := api.Get().AbsPath(path).SetHeader("Accept", accept).MaxRetries(0).Do(ctx).Raw()
 	var status metav1.Status
 	if err != nil && json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
-		err = &apierrors.StatusError{ErrStatus: status} // the client has not looked into what it was to leave as it is
+		err = &apierrors.StatusError{ErrStatus: status} // the client does not decode a raw body
 	}
 	return body, err
 }
 
-// readJSON reads the JSON at a path into v, which stays as it is where there is nothing.
+// readJSON reads the JSON at a path into v. Without such a path, v stays as it is.
 func (c *apiClient) readJSON(ctx context.Context, path string, v any) error {
 	body, err := c.getRaw(ctx, path, "application/json")
 	switch {
@@ -204,7 +204,7 @@ func (c *apiClient) readJSON(ctx context.Context, path string, v any) error {
 func (c *apiClient) checkReady(ctx context.Context) error {
 	_, err := c.getRaw(ctx, "/readyz", "text/plain")
 	switch {
-	case err == nil, apierrors.IsForbidden(err): // a server that refuses to say how it is answers
+	case err == nil, apierrors.IsForbidden(err): // a server that refuses the request is there
 		return nil
 	case apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err):
 		return errors.New("it is not ready: its /readyz says why")
@@ -213,7 +213,7 @@ func (c *apiClient) checkReady(ctx context.Context) error {
 	}
 }
 
-// explainError turns an error of a request into one line that says what to do about it.
+// explainError returns the error of a request as one line that says what to do about it.
 func (c *apiClient) explainError(err error) error {
 	status := apierrors.APIStatus(nil)
 	switch {
@@ -234,8 +234,8 @@ func (c *apiClient) explainError(err error) error {
 	return classErrorf("connection", "%s: %w", c.config.Host, oneLine(err))
 }
 
-// deniedPermission returns what the API server says is not allowed: user, verb, resource,
-// group and scope.
+// deniedPermission returns what the API server does not allow: user, verb, resource, group and
+// scope.
 func deniedPermission(status metav1.Status) string {
 	text := strings.Join(strings.Fields(status.Message), " ")
 	if _, after, ok := strings.Cut(text, "forbidden: "); ok {

@@ -27,10 +27,11 @@ type kindName struct {
 	name objectName
 }
 
-// referenceIndex has the objects that refer to another one, by its name.
+// referenceIndex has, by the name of an object, the objects that refer to it.
 type referenceIndex map[objectName]map[kindName]metav1.Object
 
-// updateReferences brings an index to what an object refers to after it has changed.
+// updateReferences updates the index after an object has changed that referred to before and now
+// refers to after.
 func (x referenceIndex) updateReferences(id kindName, object metav1.Object, before, after []objectName) {
 	for _, of := range before {
 		delete(x[of], id)
@@ -46,12 +47,14 @@ func (x referenceIndex) updateReferences(id kindName, object metav1.Object, befo
 	}
 }
 
-// clusterState is what is known of a cluster: trimmed objects, indexes from them to the
-// Services that they belong to, and the Services to look at again because of what has
-// changed. It outlives connections and watches: a new watch brings what is different.
-// It is safe for concurrent use.
+// clusterState keeps what is known of a cluster: trimmed objects, indexes from them to the Services
+// that they belong to, and the Services that have to be evaluated again because something has
+// changed. Watches put objects in, and the publisher takes the marked Services out, both under mu.
+// The state outlives connections and watches, so that a new watch changes only what is different.
+// Its size follows the cluster, and objects are trimmed because there may be many. It keeps no
+// Services that it publishes: the publisher does.
 type clusterState struct {
-	wake chan struct{} // has a token when there is something to do
+	wake chan struct{} // has a token when the publisher has something to do
 
 	mu       sync.Mutex
 	objects  [kinds]map[objectName]metav1.Object
@@ -59,7 +62,7 @@ type clusterState struct {
 	children referenceIndex       // routes, by Gateway
 	nodes    []*corev1.Node       // never changed, only replaced
 	onNodes  sets.Set[objectName] // Services whose verdict is about the nodes as well
-	dirty    sets.Set[objectName]
+	dirty    sets.Set[objectName] // Services to evaluate again
 	health   clusterHealth
 }
 
@@ -74,7 +77,7 @@ func newClusterState(grace time.Duration) *clusterState {
 	return w
 }
 
-// putToken puts a token into a channel, unless it has one. It does not block.
+// putToken puts a token into a channel, unless there is one. It does not block.
 func putToken(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -86,7 +89,7 @@ func nameOf(object metav1.Object) objectName {
 	return objectName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// putObject takes an object that is new or has changed. It is called with mu held.
+// putObject stores an object that is new or has changed. The caller holds mu.
 func (w *clusterState) putObject(k objectKind, object metav1.Object) {
 	of := nameOf(object)
 	before := w.objects[k][of]
@@ -105,7 +108,7 @@ func equalButVersion(a, b metav1.Object) bool {
 	return same
 }
 
-// removeObject takes that an object is gone. It is called with mu held.
+// removeObject removes an object. The caller holds mu.
 func (w *clusterState) removeObject(k objectKind, of objectName) {
 	if before, ok := w.objects[k][of]; ok {
 		delete(w.objects[k], of)
@@ -113,8 +116,8 @@ func (w *clusterState) removeObject(k objectKind, of objectName) {
 	}
 }
 
-// reindexObject brings the indexes from one state of an object to the next, and marks the
-// Services that it belongs to. It is called with mu held.
+// reindexObject updates the indexes after an object has changed, and marks the Services that it
+// belongs to. The caller holds mu.
 func (w *clusterState) reindexObject(id kindName, before, after metav1.Object) {
 	switch id.kind {
 	case kindService, kindExport:
@@ -153,8 +156,8 @@ func gatewaysOf(object metav1.Object) []objectName {
 	return nil
 }
 
-// exportInput returns what is known of a Service, and whether it is exported. narrowed says
-// that a Service that is not known may be there.
+// exportInput returns what is known of a Service, and whether it is exported. With narrowed, a
+// Service may exist although it is not known.
 func (w *clusterState) exportInput(of objectName, narrowed bool) (in export.Input, exported bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,11 +189,11 @@ func (w *clusterState) exportInput(of objectName, narrowed bool) (in export.Inpu
 	return in, true
 }
 
-// deferIfMissing reports whether a Service has to be left as it is, because its verdict is about
-// objects of missing watches, which cannot be read, and may be others than those that are
-// known. It is looked at again with what changes next, and when they can be read. known
-// says that there is a Service. Of one that is not held it is kept whether its verdict is
-// about the nodes.
+// deferIfMissing reports whether a Service has to stay as it is, because its verdict depends on
+// objects of missing watches: these cannot be read, and may have changed. The Service is then
+// marked again for the next change, and for when the objects can be read. Known says that the
+// Service is known. For a Service that does not stay, deferIfMissing records whether its verdict
+// depends on the nodes.
 func (w *clusterState) deferIfMissing(of objectName, missing []watchID, known bool, v export.Verdict) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,8 +212,8 @@ func (w *clusterState) deferIfMissing(of objectName, missing []watchID, known bo
 }
 
 // dependsOnKind reports whether objects of a kind belong to a Service with that verdict. Of routes
-// and exports it is those that are known: a Service that never had one does not wait for
-// them. It is called with mu held.
+// and exports only known ones count, so that a Service that never had one does not wait for them.
+// The caller holds mu.
 func (w *clusterState) dependsOnKind(k objectKind, of objectName, v export.Verdict) bool {
 	switch k {
 	case kindExport:
@@ -228,11 +231,11 @@ func (w *clusterState) dependsOnKind(k objectKind, of objectName, v export.Verdi
 	return false
 }
 
-// takeDirty returns the Services to look at, and how reading the cluster goes: what that
-// says is true once they have been looked at. There are none while half of the cluster is
-// known: until everything has been read for the first time, of which begun says that
-// it has happened, and while watches that have lost touch read everything again.
-// Those that cannot are not waited for, and hold up those Services that need them.
+// takeDirty returns the marked Services, and the health of reading the cluster, which is true once
+// these Services have been published. It returns no Services while only half of the cluster is
+// known: until everything has been read for the first time, as begun says, and while watches that
+// have lost touch read everything again. It does not wait for watches that cannot read: they only
+// hold up the Services that need them.
 func (w *clusterState) takeDirty(now time.Time, begun bool) (sets.Set[objectName], healthSummary) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -245,7 +248,8 @@ func (w *clusterState) takeDirty(now time.Time, begun bool) (sets.Set[objectName
 	return batch, s
 }
 
-// noteWatchBegun notes that a watch knows nothing yet: it starts, or will be started again.
+// noteWatchBegun records that a watch starts, or will be started again, and so has read nothing
+// yet.
 func (w *clusterState) noteWatchBegun(id watchID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -253,8 +257,8 @@ func (w *clusterState) noteWatchBegun(id watchID) {
 	w.health.definition[id.kind] = lastingProblem{}
 }
 
-// noteNotServed notes that there is nothing to watch any more, as the kind is not served. Its
-// objects stay, and that they cannot be followed is said.
+// noteNotServed records that a kind is not served any more, so that there is nothing to watch. Its
+// objects stay, and the health says that they cannot be followed.
 func (w *clusterState) noteNotServed(id watchID, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -264,8 +268,8 @@ func (w *clusterState) noteNotServed(id watchID, now time.Time) {
 	}
 }
 
-// noteAttempt notes how an attempt of a watch went, nil for well, and reports whether that is
-// news.
+// noteAttempt records how an attempt of a watch ended, where nil is success, and reports whether
+// that is news.
 func (w *clusterState) noteAttempt(id watchID, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// watchID is what one watch is for: a kind, in one namespace or, where that is empty,
-// in all of them.
+// watchID identifies a watch: a kind, in one namespace or, where that is empty, in all of them.
 type watchID struct {
 	kind      objectKind
 	namespace string
@@ -27,21 +26,22 @@ func (w watchID) compareTo(other watchID) int {
 	return cmp.Or(cmp.Compare(w.kind, other.kind), cmp.Compare(w.namespace, other.namespace))
 }
 
-// watchProgress is how far a watch is.
+// watchProgress says how far a watch is.
 type watchProgress struct {
 	begun   bool // there is something to watch
-	synced  bool // it has read everything since it was started
-	once    bool // an earlier one had
+	synced  bool // the watch has read everything since it was started
+	once    bool // an earlier watch had read everything
 	problem lastingProblem
 }
 
-// lastingProblem is why something does not work, and since when. The zero value is none.
+// lastingProblem says why something does not work, and since when. The zero value says that it
+// works.
 type lastingProblem struct {
 	reason error
 	since  time.Time
 }
 
-// noteOutcome notes how the last attempt went, and reports whether that is news.
+// noteOutcome records how the last attempt ended, and reports whether that is news.
 func (p *lastingProblem) noteOutcome(reason error, now time.Time) bool {
 	switch {
 	case reason == nil:
@@ -58,25 +58,27 @@ func (p *lastingProblem) noteOutcome(reason error, now time.Time) bool {
 	return false // an error with another port, or another pod, in it
 }
 
-// clusterHealth is how reading the cluster goes. The mutex of clusterState guards it.
+// clusterHealth keeps how reading the cluster goes: the last problem of the server, of each
+// definition and of each watch. The mutex of clusterState guards it, and the reader and its watches
+// change it. It has one entry for each kind and namespace.
 type clusterHealth struct {
-	grace      time.Duration // before a problem is said
+	grace      time.Duration // before a problem is reported
 	server     lastingProblem
 	definition [kinds]lastingProblem // of objects that are kept although their kind is not served
-	discovered bool                  // which kinds are served was known once
+	discovered bool                  // the reader knows which kinds are served
 	watches    map[watchID]watchProgress
 }
 
 // healthSummary is what the publisher has to know of the health.
 type healthSummary struct {
-	partial bool      // some watches have not read yet what an earlier one had, and may soon
-	missing []watchID // those that have not, and cannot, in order
+	partial bool      // some watches have yet to read what an earlier watch had read, and may do so soon
+	missing []watchID // watches that have yet to read that and cannot, in order
 	current bool      // everything has been read, and is followed
-	reason  error     // why not, if it has lasted
+	reason  error     // why that is not so, once the reason has lasted
 	recheck bool      // time alone may change this
 }
 
-// summaryAt returns how reading the cluster goes.
+// summaryAt returns the health at now.
 func (h *clusterHealth) summaryAt(now time.Time) healthSummary {
 	s := healthSummary{current: h.discovered}
 	lasts := func(p lastingProblem) bool { return p.reason != nil && now.Sub(p.since) >= h.grace }
@@ -105,8 +107,9 @@ func (h *clusterHealth) summaryAt(now time.Time) healthSummary {
 	return s
 }
 
-// awayReason returns why the cluster is away, where before is what was said last, or nil. It is
-// before for the same reason in other words, and until everything has been read.
+// awayReason returns why the cluster is away, or nil. Before is the reason that was reported last,
+// and is returned again while the reason is the same in other words, and until everything has been
+// read.
 func (s *healthSummary) awayReason(before error) error {
 	if s.reason == nil && !s.current || s.reason != nil && before != nil && reasonClass(before) == reasonClass(s.reason) {
 		return before
@@ -114,7 +117,7 @@ func (s *healthSummary) awayReason(before error) error {
 	return s.reason
 }
 
-// classError is an error of a class: two of one class are the same state.
+// classError is an error with a class: errors of one class are the same state.
 type classError struct {
 	class string
 	error

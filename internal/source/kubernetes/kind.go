@@ -26,7 +26,7 @@ const (
 	kindGRPCRoute
 	kindTLSRoute
 	kindTCPRoute
-	kinds // how many there are
+	kinds // the number of kinds
 )
 
 const (
@@ -34,13 +34,13 @@ const (
 	gatewayGroup = gatewayv1.GroupName
 )
 
-// apiResource is what the API server knows of a kind. The versions of a kind differ in
-// nothing that is read, so that one Go type stands for all. It has the name of the kind.
+// apiResource is a kind as the API server knows it. The versions of a kind do not differ in the
+// fields that are read, so that one Go type stands for all.
 type apiResource struct {
 	group, name  string
 	versions     []string // the best first
-	custom       bool     // it is defined by a CustomResourceDefinition, or not at all
-	everywhere   bool     // it is read in all namespaces even where only some are exported
+	custom       bool     // a CustomResourceDefinition defines the kind, if the server has it
+	everywhere   bool     // the kind is read in all namespaces even where only some are exported
 	object, list runtime.Object
 }
 
@@ -62,7 +62,7 @@ func (k objectKind) String() string {
 	return schema.GroupResource{Group: resources[k].group, Resource: resources[k].name}.String()
 }
 
-// newScheme returns the types that are read and written.
+// newScheme returns a scheme with the types that are read and written.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -76,8 +76,8 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// discoverKinds returns in which version the API server has each of the wanted kinds, or
-// "" where it has not. An error means that this is not known.
+// discoverKinds returns the version in which the API server has each of the wanted kinds, or ""
+// where it does not have the kind. An error means that this is not known.
 func (c *apiClient) discoverKinds(ctx context.Context, wanted []objectKind) (map[objectKind]string, error) {
 	found := make(map[objectKind]string, len(wanted))
 	served := make(map[schema.GroupVersion]metav1.APIResourceList) // what was asked for

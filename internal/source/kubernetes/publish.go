@@ -17,8 +17,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// partPublisher turns what is known of the cluster into the part of a catalog. One
-// goroutine uses it.
+// partPublisher turns the state of the cluster into the part of a catalog. It keeps the result for
+// each exported Service, so that it publishes only differences. One goroutine uses it, which takes
+// marked Services from clusterState in batches.
 type partPublisher struct {
 	*Source
 
@@ -26,14 +27,14 @@ type partPublisher struct {
 	claims   export.Claims
 	entries  map[objectName]exportState
 	complete bool
-	away     error     // as the part was told
+	away     error     // why the cluster is away, as the part has it
 	now      time.Time // of the update that is being made
 }
 
-// exportState is what has become of an exported Service.
+// exportState is the result of evaluating an exported Service.
 type exportState struct {
-	encoded  *wire.EncodedService // nil where it is not published
-	rule     export.Rule          // why it is not, or not as a whole
+	encoded  *wire.EncodedService // nil where the Service is not published
+	rule     export.Rule          // why the Service is not published, or not as a whole
 	labelled time.Time            // since when the label exports it; zero where a ServiceExport does
 }
 
@@ -58,9 +59,9 @@ func (p *partPublisher) publishLoop(ctx context.Context) {
 	}
 }
 
-// publishRound publishes what has changed, and then what is said of the cluster: it is away
-// no more once what is different is published. It reports whether the same has to be
-// done again without a change, because a problem may last.
+// publishRound publishes what has changed, and then whether the cluster is away, so that it is back
+// only once the changes are published. It reports whether it is to be called again without a
+// change, because a problem may last.
 func (p *partPublisher) publishRound() (again bool) {
 	batch, s := p.state.takeDirty(time.Now(), p.complete)
 	if len(batch) > 0 || s.current && !p.complete {
@@ -73,8 +74,8 @@ func (p *partPublisher) publishRound() (again bool) {
 	return s.recheck
 }
 
-// publishBatch looks at Services and at those that it finds to depend on them, and tells the
-// part what is different, at once.
+// publishBatch evaluates Services and those that turn out to depend on them, and passes the
+// differences to the part at once.
 func (p *partPublisher) publishBatch(batch sets.Set[objectName], missing []watchID) {
 	var (
 		changed []*wire.EncodedService
@@ -142,7 +143,7 @@ func (p *partPublisher) refusedCounts() map[string]int {
 	return counts
 }
 
-// exportResult is what the evaluation of a Service has found.
+// exportResult is the result of one evaluation of a Service.
 type exportResult struct {
 	exportState
 
@@ -151,8 +152,8 @@ type exportResult struct {
 	verdict  export.Verdict
 }
 
-// evaluateService returns what becomes of a Service, and which others have to be looked at because
-// of it, unless what it needs to know cannot be read.
+// evaluateService returns the result for a Service, and which other Services have to be evaluated
+// because of it. It reports false if something that the result depends on cannot be read.
 func (p *partPublisher) evaluateService(of objectName, missing []watchID) (r exportResult, others []objectName, ok bool) {
 	if r.input, r.exported = p.state.exportInput(of, !p.selector.Empty()); r.exported {
 		if r.input.Export == nil {
@@ -180,15 +181,14 @@ func (p *partPublisher) evaluateService(of objectName, missing []watchID) (r exp
 	if r.verdict.Refusal != nil {
 		r.rule = r.verdict.Refusal.Rule
 	} else if slices.ContainsFunc(r.verdict.Warnings, func(f export.Finding) bool { return f.Rule == export.TooManyEndpoints }) {
-		r.rule = export.TooManyEndpoints // a part of it is not published
+		r.rule = export.TooManyEndpoints // a part of the Service is not published
 	}
 	return r, others, true
 }
 
-// labelledSince returns since when a label exports a Service. Nothing in the object says
-// that, so it is when the label was seen: an old Service must not take a name from another
-// by a new label. Of those that were there at the start all that is known is the age of
-// the Service.
+// labelledSince returns since when a label exports a Service. The object does not say that, so it
+// is when the source first saw the label: an old Service must not take a name from another one by a
+// new label. For Services that had the label at the start, only their age is known.
 func (p *partPublisher) labelledSince(of objectName, service *corev1.Service) time.Time {
 	switch before := p.entries[of]; {
 	case !before.labelled.IsZero():
@@ -199,7 +199,7 @@ func (p *partPublisher) labelledSince(of objectName, service *corev1.Service) ti
 	return p.now
 }
 
-// noteVerdict has the verdict written into the ServiceExport, if there is one.
+// noteVerdict passes the verdict to the writer of conditions, if there is a ServiceExport.
 func (p *partPublisher) noteVerdict(of objectName, r exportResult) {
 	if r.input.Export == nil {
 		p.writer.Forget(of)

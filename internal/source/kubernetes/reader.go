@@ -17,12 +17,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// pollPace is how often things are done.
+// pollPace says how often the reader does things.
 type pollPace struct {
 	check time.Duration // whether the server answers, and which kinds are served
-	retry time.Duration // while it does not
-	// grace is how long a cluster may be out of reach before that is said: a server that
-	// restarts, or a connection that breaks, is nothing to report.
+	retry time.Duration // the same, while the server does not answer
+	// grace is how long a cluster may be out of reach before that is reported, because a server
+	// that restarts, or a connection that breaks, is nothing to report.
 	grace time.Duration
 }
 
@@ -35,8 +35,10 @@ const (
 	longestDelay = 5 * time.Second
 )
 
-// clusterReader reads a cluster into the state of its source, with one watch for each kind
-// and namespace, for as long as it runs.
+// clusterReader reads a cluster into the clusterState of its source, with one watch for each kind
+// and namespace. It keeps the client and the running watches, and its loop alone changes them; a
+// watch only puts a token into kick. There are as many watches as kinds and namespaces. It is made
+// anew with each Run, while the state stays.
 type clusterReader struct {
 	*Source
 
@@ -44,16 +46,16 @@ type clusterReader struct {
 
 	client     *apiClient
 	text       []byte                // of the kubeconfig that the client is made from
-	unreadable bool                  // a newer one is not usable, and that was said
-	found      map[objectKind]string // the version in which a kind is served; "" where it is not
-	lost       bool                  // whether the server did not answer when it was asked last
+	unreadable bool                  // a newer kubeconfig is not usable, which was logged
+	found      map[objectKind]string // the version in which a kind is served; "" where the kind is not served
+	lost       bool                  // whether the server did not answer the last request
 	running    map[watchID]runningWatch
 }
 
 // runningWatch is a watch that runs.
 type runningWatch struct {
 	version string
-	stop    func() // ends it, and waits until it has
+	stop    func() // ends the watch, and waits until it has ended
 }
 
 func newClusterReader(s *Source) *clusterReader {
@@ -81,7 +83,8 @@ func (r *clusterReader) pollLoop(ctx context.Context) {
 	}
 }
 
-// checkServer reports whether the server answers, and brings the watches to what it serves.
+// checkServer reports whether the server answers, and adjusts the watches to the kinds that it
+// serves.
 func (r *clusterReader) checkServer(ctx context.Context) bool {
 	now := time.Now()
 	if !r.reloadClient() {
@@ -103,13 +106,13 @@ func (r *clusterReader) checkServer(ctx context.Context) bool {
 		r.lost = true
 		r.noteServer(r.client.explainError(err), now)
 		if errors.Is(err, context.DeadlineExceeded) {
-			r.client.dialer.CloseAll() // a connection that is dead without a word takes the watches with it
+			r.client.dialer.CloseAll() // so that watches do not wait on a connection that is dead
 		}
 		return false
 	}
 	if r.lost {
-		// The server may be another, with an older past: a watch that goes on from where it
-		// was could miss what is different. A store is restored within a second.
+		// The server may have been restored from an older state: a watch that goes on from where it
+		// was could miss the differences. A store is restored within a second.
 		r.stopAll()
 	}
 	r.lost = false
@@ -137,7 +140,7 @@ func (r *clusterReader) updateWriter() error {
 	return nil
 }
 
-// noteServer notes why the server cannot be asked, or with nil that it can.
+// noteServer records why the server cannot be asked, or with nil that it can.
 func (r *clusterReader) noteServer(reason error, now time.Time) {
 	r.state.mu.Lock()
 	defer r.state.mu.Unlock()
@@ -145,8 +148,8 @@ func (r *clusterReader) noteServer(reason error, now time.Time) {
 	r.state.health.discovered = r.found != nil
 }
 
-// reloadClient makes a client, anew where the kubeconfig has changed: credentials in it are
-// replaced like that. It reports whether there is one.
+// reloadClient makes a client, and another one where the kubeconfig has changed, because
+// credentials in it are replaced in that way. It reports whether there is a client.
 func (r *clusterReader) reloadClient() bool {
 	to, err := loadAccess(r.config.Kubeconfig, r.config.Context)
 	if err == nil && r.client != nil && bytes.Equal(to.text, r.text) {
@@ -177,7 +180,7 @@ func (r *clusterReader) reloadClient() bool {
 	return true
 }
 
-// updateServed takes which kinds are served now, and logs what is different from before.
+// updateServed records which kinds are served now, and logs what has changed.
 func (r *clusterReader) updateServed(found map[objectKind]string) {
 	news := make(map[string][]string) // the resources, by what is said of them
 	for _, k := range r.wanted {
@@ -200,7 +203,7 @@ func (r *clusterReader) updateServed(found map[objectKind]string) {
 	}
 }
 
-// adjustWatches starts and stops watches until there is one for everything that is served.
+// adjustWatches starts and stops watches until there is one for every kind that is served.
 func (r *clusterReader) adjustWatches(ctx context.Context) {
 	now := time.Now()
 	for _, k := range r.wanted {
@@ -236,7 +239,7 @@ func (r *clusterReader) startWatch(ctx context.Context, id watchID, version stri
 	}}
 }
 
-// stopWatch ends a watch. What it kept counts as old from then.
+// stopWatch ends a watch. What it has read counts as old from then on.
 func (r *clusterReader) stopWatch(id watchID) {
 	r.running[id].stop()
 	delete(r.running, id)
@@ -249,7 +252,8 @@ func (r *clusterReader) stopAll() {
 	}
 }
 
-// reportAttempt notes how an attempt of a watch went, nil for well.
+// reportAttempt records how an attempt of a watch ended, where nil is success, and wakes whoever
+// has to know.
 func (r *clusterReader) reportAttempt(id watchID, err error) {
 	if !r.state.noteAttempt(id, err) {
 		return
@@ -260,10 +264,10 @@ func (r *clusterReader) reportAttempt(id watchID, err error) {
 	putToken(r.state.wake)
 }
 
-// runWatch follows what id says until ctx ends. It drives a Reflector, which is what an
-// informer has inside, with a store of its own: an informer does not say when a list
-// that follows an outage has been taken in, and forgets everything when it is
-// replaced by one of another version or with other credentials.
+// runWatch follows the objects of id until ctx ends. It runs a Reflector, which is what an informer
+// has inside, with a store of its own: an informer does not say when a list that follows an outage
+// has been applied, and forgets everything when one of another version or with other credentials
+// replaces it.
 func (r *clusterReader) runWatch(ctx context.Context, id watchID, c *apiClient, gv schema.GroupVersion) {
 	api, err := c.groupClient(gv)
 	if err != nil {
@@ -276,7 +280,7 @@ func (r *clusterReader) runWatch(ctx context.Context, id watchID, c *apiClient, 
 	reflector.RunWithContext(ctx) // what fails is a request, and the ListWatch reports it
 }
 
-// newListWatch makes the requests of a watch, and reports how they go.
+// newListWatch returns the requests of a watch, which report how they end.
 func (r *clusterReader) newListWatch(ctx context.Context, id watchID, c *apiClient, api *rest.RESTClient) *cache.ListWatch {
 	request := func(options *metav1.ListOptions) *rest.Request {
 		switch id.kind {
@@ -296,11 +300,11 @@ func (r *clusterReader) newListWatch(ctx context.Context, id watchID, c *apiClie
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			if options.ResourceVersion == "0" {
-				// Any past would do for the server: one that is behind would take away what exists.
+				// Without a version, the server may answer with an old state, in which objects are missing.
 				options.ResourceVersion = ""
 			}
 			list, err := request(&options).Do(ctx).Get()
-			failed(err) // where it has not, the watch that follows tells whether all is well
+			failed(err) // without an error, the watch that follows shows whether all is well
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {

@@ -25,7 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/internal/feedback"
 )
 
-// Config says which cluster is read, and what of it is exported.
+// Config says which cluster is read, and what of that is exported.
 type Config struct {
 	Rules export.Rules // cluster, zone, order of the kinds of endpoints, pods
 
@@ -38,8 +38,9 @@ type Config struct {
 	Logger *slog.Logger // nil: nothing is logged
 }
 
-// Source is what a cluster exports. It implements [source.Source] and
-// [source.OutcomeListener].
+// Source publishes what a cluster exports. It implements [source.Source], [source.NameClaimer] and
+// [source.OutcomeListener]. Its state is in clusterState and in feedback.Writer, which outlive a
+// connection; everything else is read-only after New.
 type Source struct {
 	config   Config
 	selector labels.Selector
@@ -59,9 +60,8 @@ var (
 	_ source.NameClaimer     = (*Source)(nil)
 )
 
-// New returns a source that is not connected yet. It fails with one line when the
-// configuration is not usable, and when the kubeconfig, or the service account of the
-// pod, cannot be read.
+// New returns a source that is not connected yet, or a one-line error when the configuration is not
+// usable, or when the kubeconfig or the service account of the pod cannot be read.
 func New(config Config) (*Source, error) {
 	selector, err := labels.Parse(config.Selector)
 	if err != nil {
@@ -92,15 +92,15 @@ func New(config Config) (*Source, error) {
 	}, nil
 }
 
-// leaseOf returns the lease that one of the replicas of an owner holds, which says the same
-// in each of them, and another where other Services are exported, or in another zone.
+// leaseOf returns the name of the lease that one of the replicas of an owner holds. The name is the
+// same in each replica, and another one where other Services are exported, or in another zone.
 func leaseOf(config Config, namespace string) objectName {
 	hash := fnv.New64a()
 	fmt.Fprintf(hash, "%q %q %q %q", config.Rules.Cluster, config.Rules.Zone, config.Namespaces, config.Selector)
 	return objectName{Namespace: namespace, Name: fmt.Sprintf("hamlet-federation-%016x", hash.Sum64())}
 }
 
-// wantedKinds returns the kinds that the rules need, and which EndpointSlices.
+// wantedKinds returns the kinds that the rules need, and the label selector of EndpointSlices.
 func wantedKinds(rules export.Rules) (wanted []objectKind, selector string) {
 	wanted, selector = []objectKind{kindService, kindExport}, corev1.IsHeadlessService
 	uses := func(k export.EndpointKind) bool { return len(rules.Order) == 0 || slices.Contains(rules.Order, k) }
@@ -135,7 +135,8 @@ func (s *Source) serviceName(of objectName) string {
 	return s.config.Rules.Cluster + "/" + of.Namespace + "/" + of.Name
 }
 
-// nameIn is the inverse of serviceName.
+// nameIn returns the Service that has a name in the catalog, and whether the name is one of this
+// source.
 func (s *Source) nameIn(service string) (of objectName, ok bool) {
 	rest, ok := strings.CutPrefix(service, s.config.Rules.Cluster+"/")
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 )
 
-// watchStore is the part of the state that one watch keeps. It is a
-// [cache.TransformingStore].
+// watchStore is the part of clusterState that one watch fills. It is a [cache.TransformingStore],
+// and keeps nothing itself.
 type watchStore struct {
 	state *clusterState
 	id    watchID
@@ -19,12 +19,12 @@ type watchStore struct {
 
 var _ cache.TransformingStore = watchStore{}
 
-// Transformer trims objects where a list is collected.
+// Transformer returns the function that trims objects while a list is collected.
 func (s watchStore) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) { return s.rules.Trim(object) }
 }
 
-// Add takes an object that is new or has changed.
+// Add stores an object that is new or has changed.
 func (s watchStore) Add(object any) error {
 	trimmed, err := s.rules.Trim(object)
 	if err != nil {
@@ -34,10 +34,10 @@ func (s watchStore) Add(object any) error {
 	return nil
 }
 
-// Update is Add.
+// Update does what Add does.
 func (s watchStore) Update(object any) error { return s.Add(object) }
 
-// Delete takes that an object is gone.
+// Delete removes an object.
 func (s watchStore) Delete(object any) error {
 	gone, ok := object.(metav1.Object)
 	if !ok {
@@ -47,7 +47,7 @@ func (s watchStore) Delete(object any) error {
 	return nil
 }
 
-// Replace takes everything that there is. What is not in it is gone.
+// Replace stores all objects of the watch, and removes those that are not listed.
 func (s watchStore) Replace(objects []any, _ string) error {
 	listed := make(map[objectName]metav1.Object, len(objects))
 	for _, object := range objects {
@@ -73,10 +73,10 @@ func (s watchStore) Replace(objects []any, _ string) error {
 	return nil
 }
 
-// Resync has nothing to do.
+// Resync does nothing, because there is nothing to repeat.
 func (s watchStore) Resync() error { return nil }
 
-// changeState changes the state, and has the publisher look at it.
+// changeState changes the state, and wakes the publisher.
 func (s watchStore) changeState(change func()) {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()

@@ -18,14 +18,14 @@ import (
 const (
 	fqdnAnnotation     = "fqdn"
 	sansAnnotation     = "sans"
-	metadataAnnotation = "metadata." // and the name or the number of a port
+	metadataAnnotation = "metadata." // followed by the name or the number of a port
 )
 
-// foundAnnotation is the value of an annotation, and where it stands.
+// foundAnnotation is the value of an annotation, and which object has it.
 type foundAnnotation struct{ value, place string }
 
-// findAnnotations finds those of the ServiceExport, and those of the Service that the former
-// has not.
+// findAnnotations sets notes to the annotations of the ServiceExport, and to those of the Service
+// that the ServiceExport does not have.
 func (t *translation) findAnnotations() *Finding {
 	t.notes = make(map[string]foundAnnotation)
 	read := func(from map[string]string, kind string) {
@@ -47,7 +47,7 @@ func (t *translation) findAnnotations() *Finding {
 	return nil
 }
 
-// findSANs finds the SPIFFE IDs of the annotation, sorted, each once.
+// findSANs sets the SANs of the service: the SPIFFE IDs of the annotation, sorted, each once.
 func (t *translation) findSANs() *Finding {
 	note := t.notes[sansAnnotation]
 	ids := splitList(note.value)
@@ -61,8 +61,8 @@ func (t *translation) findSANs() *Finding {
 	return nil
 }
 
-// addMetadata gives the ports the metadata that annotations have for them. Ports of the
-// Service that are not published may have some as well.
+// addMetadata adds to the ports the metadata of their annotations. Annotations for ports that are
+// not published are no mistake.
 func (t *translation) addMetadata() *Finding {
 	for _, key := range slices.Sorted(maps.Keys(t.notes)) {
 		wanted, ok := strings.CutPrefix(key, metadataAnnotation)
@@ -91,7 +91,8 @@ func (t *translation) addMetadata() *Finding {
 	return nil
 }
 
-// parsePairs reads SNI=NAME, HOSTNAME=NAME or both, with a comma or a space between them.
+// parsePairs returns the pairs of an annotation: SNI=NAME, HOSTNAME=NAME or both, with a comma or a
+// space between them.
 func (a foundAnnotation) parsePairs() ([]federation.Pair, *Finding) {
 	found := make(map[string]string)
 	for _, entry := range splitList(a.value) {
@@ -120,7 +121,7 @@ func isNamed(p corev1.ServicePort, text string) bool {
 	return text == number || text == numbered+number || p.Name != "" && text == p.Name
 }
 
-// splitList returns what stands between commas and white space.
+// splitList returns the parts of s between commas and white space.
 func splitList(s string) []string {
 	return strings.FieldsFunc(s, func(c rune) bool { return c == ',' || c == ' ' || c == '\t' || c == '\n' || c == '\r' })
 }

@@ -9,12 +9,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/internal/claim"
 )
 
-// Claim says how good the claim of an export to its fqdn is. The zero value is that of
-// a ServiceExport to a name of its namespace.
+// Claim says how good the claim of an export to its fqdn is. The zero value is the claim of a
+// ServiceExport to a name of its namespace.
 type Claim = claim.Rank
 
-// Claims decides between the exports of a cluster that want one fqdn, in the order of
-// package claim. It is not safe for concurrent use. The zero value is ready for use.
+// Claims keeps which exports of a cluster want which fqdn, and decides between them in the order of
+// package claim. Its one caller adds a claim with each verdict, and removes it with the export, so
+// that there are as many claims as exports. It publishes nothing: Set and Remove return the exports
+// that have to be judged again. It is not safe for concurrent use, and the zero value is ready for
+// use.
 type Claims struct {
 	claims  map[string]fqdnClaim // by key
 	claimed claim.ByName[federation.FQDN, fqdnClaim]
@@ -29,10 +32,9 @@ type fqdnClaim struct {
 // Rank implements [claim.Claim].
 func (w fqdnClaim) Rank() claim.Rank { return w.rank }
 
-// Set notes the verdict of the export with the given key, such as
-// namespace/service, and returns the keys of all other exports for which
-// [Claims.Judge] has a new answer. An export that is refused claims nothing. Where no
-// two exports want one name, nothing is returned.
+// Set records the verdict of the export with the given key, such as namespace/service, and returns
+// the keys of all other exports for which [Claims.Judge] has a new answer. A refused export claims
+// nothing. Where no two exports want one name, Set returns nothing.
 func (c *Claims) Set(key string, v Verdict) (changed []string) {
 	if v.Service == nil {
 		return c.Remove(key)
@@ -53,7 +55,8 @@ func (c *Claims) Set(key string, v Verdict) (changed []string) {
 	return slices.Compact(changed)
 }
 
-// Remove forgets the export, and returns what Set does.
+// Remove removes the export, and returns the keys of all other exports for which [Claims.Judge] has
+// a new answer.
 func (c *Claims) Remove(key string) (changed []string) {
 	old, ok := c.claims[key]
 	if !ok {
@@ -65,7 +68,7 @@ func (c *Claims) Remove(key string) (changed []string) {
 	return changed
 }
 
-// losersAgainst returns the keys of all that do not have the name because of w, in order.
+// losersAgainst returns, in order, the keys of all exports that do not have the name because of w.
 func (c *Claims) losersAgainst(w fqdnClaim) (keys []string) {
 	list := c.claimed[w.fqdn]
 	if list[0].rank.Service != w.rank.Service {
@@ -78,8 +81,8 @@ func (c *Claims) losersAgainst(w fqdnClaim) (keys []string) {
 	return keys
 }
 
-// Judge returns v, or its refusal where another export than key has the fqdn. The
-// verdict must have been Set.
+// Judge returns v, or its refusal where another export than key has the fqdn. The verdict must have
+// been passed to Set.
 func (c *Claims) Judge(key string, v Verdict) Verdict {
 	if v.Service == nil {
 		return v

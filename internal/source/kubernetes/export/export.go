@@ -1,7 +1,7 @@
-// Package export says what an exported Service of a Kubernetes cluster becomes in a
-// catalog, or why it becomes nothing. It is pure: objects of the cluster go in, and
-// a federation.Service or a refusal comes out, the same for the same objects in
-// whatever order they come. It asks no server and keeps no state but [Claims].
+// Package export translates an exported Service of a Kubernetes cluster into a service of a
+// catalog, or says why it does not: [Rules.Translate] makes a [Verdict] of an [Input]. The package is pure:
+// objects of the cluster go in, and a federation.Service or a refusal comes out, which is the same for the
+// same objects in any order. It asks no server, and its only state is [Claims].
 package export
 
 import (
@@ -48,7 +48,7 @@ func ParseKind(s string) (EndpointKind, bool) {
 	return EndpointKind(max(i, 0)), i > 0 //nolint:gosec // an index of kindNames
 }
 
-// String returns the name of the kind as ParseKind takes it, or "" where k is none.
+// String returns the name of the kind as ParseKind reads it, or "" where k is no kind.
 func (k EndpointKind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -56,7 +56,7 @@ func (k EndpointKind) String() string {
 	return ""
 }
 
-// Rules is what the configuration says of a cluster.
+// Rules are what the configuration says of a cluster.
 type Rules struct {
 	Cluster      string          // the first part of the name of a service: cluster/namespace/service
 	Zone         federation.FQDN // every fqdn is within it
@@ -69,24 +69,22 @@ type Rules struct {
 	Labels, Annotations []string
 }
 
-// Grant lets the Services of namespaces have names by annotation that are not below
-// that of their namespace.
+// Grant lets the Services of namespaces have names that are not below the name of their namespace.
 type Grant struct {
-	Namespaces []string // of which [AnyNamespace] stands for all
+	Namespaces []string // [AnyNamespace] stands for all
 	Names      []pattern.Name
 }
 
 // AnyNamespace stands for all namespaces in a [Grant].
 const AnyNamespace = "*"
 
-// Input is what is known of one exported Service: the Service, or what exports it, or both.
-// Lists may be in any order. What is in them without being of use for the Service is passed
-// over, so they may be those of the whole namespace or cluster. Nothing in it is changed or
-// kept.
+// Input is what is known of one exported Service: the Service, or what exports it, or both. Lists
+// may be in any order. Entries that the Service does not need are passed over, so the lists may be
+// those of the whole namespace or cluster. Nothing in an Input is changed or kept.
 type Input struct {
 	Export   *mcsv1beta1.ServiceExport // of either version, as they have the same fields; nil: the label of the Service exports it
 	Labelled time.Time                 // when the label was first seen
-	Service  *corev1.Service           // nil: there is none
+	Service  *corev1.Service           // nil: there is no Service
 	Slices   []*discoveryv1.EndpointSlice
 	Nodes    []*corev1.Node
 	Routes   []*Route
@@ -99,16 +97,16 @@ type Rule string
 
 // The rules for which a Service is not published.
 const (
-	NoService          Rule = "NoService"          // there is none, or it is being deleted; a reason of the MCS API
+	NoService          Rule = "NoService"          // there is no Service, or it is being deleted; a reason of the MCS API
 	InvalidServiceType Rule = "InvalidServiceType" // ExternalName; a reason of the MCS API
-	BeingDeleted       Rule = "BeingDeleted"       // the ServiceExport is
+	BeingDeleted       Rule = "BeingDeleted"       // the ServiceExport is being deleted
 	NameOutsideZone    Rule = "NameOutsideZone"
 	NameNotAllowed     Rule = "NameNotAllowed" // the fqdn belongs to nobody, or to another namespace, and no Grant gives it
 	InvalidName        Rule = "InvalidName"    // the fqdn is no usable DNS name
 	BadAnnotation      Rule = "BadAnnotation"
-	NoPort             Rule = "NoPort"    // it has no ports
-	UDPOnly            Rule = "UDPOnly"   // all of its ports are UDP or SCTP
-	NoAddress          Rule = "NoAddress" // no kind of endpoints yields one
+	NoPort             Rule = "NoPort"    // the Service has no ports
+	UDPOnly            Rule = "UDPOnly"   // all ports of the Service are UDP or SCTP
+	NoAddress          Rule = "NoAddress" // no kind of endpoints has an address
 	TooLarge           Rule = "TooLarge"  // over a limit of package federation
 	Conflict           Rule = "Conflict"  // an export that goes first has the fqdn
 	Hidden             Rule = "Hidden"    // an earlier source of the catalog has the name or the fqdn
@@ -122,19 +120,19 @@ const (
 	InvalidID         Rule = "InvalidID"         // the name of a port or a pod is no DNS label
 	InvalidAddress    Rule = "InvalidAddress"    // an address that is neither an IP nor a host name
 	MixedListeners    Rule = "MixedListeners"    // listeners that speak another protocol to clients
-	AmbiguousListener Rule = "AmbiguousListener" // it cannot be told whether the listener takes the route
+	AmbiguousListener Rule = "AmbiguousListener" // nothing says whether the listener accepts the route
 	UnknownAnnotation Rule = "UnknownAnnotation"
 	TooManyEndpoints  Rule = "TooManyEndpoints" // more than a service may have; the rest is published
 )
 
-// Finding is a rule that is broken, and where.
+// Finding is a rule that an object breaks, and where.
 type Finding struct {
 	Rule    Rule
 	Message string // one sentence that names the thing and the place; at most 1 KiB
-	Detail  string // for the owner's log alone, as it names what is of others; mostly empty
+	Detail  string // for the owner's log alone, because it names objects of others; mostly empty
 }
 
-// Verdict is what becomes of an exported Service. Either Service or Refusal is set.
+// Verdict is the result for an exported Service. Either Service or Refusal is set.
 type Verdict struct {
 	Service  *federation.Service // valid by [federation.Service.Validate]
 	Refusal  *Finding

@@ -11,8 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// gatewayEntrance is a way to a port of the Service: an address of a Gateway, and a listener
-// there.
+// gatewayEntrance is a way to a port of the Service: an address of a Gateway and a listener there.
 type gatewayEntrance struct {
 	address  federation.Address
 	listener *gatewayv1.Listener
@@ -20,12 +19,12 @@ type gatewayEntrance struct {
 	protocol federation.Protocol // that a client speaks there
 }
 
-// gatewayEndpoints returns the addresses of Gateways, with the ports of the listeners through
-// which routes lead to the Service.
+// gatewayEndpoints returns the addresses of Gateways, with the ports of the listeners through which
+// routes lead to the Service, or why there are none.
 //
-// Whether a route is attached, and whether it may refer to the Service, the controller
-// of the Gateway has decided: it knows the ReferenceGrants and the labels of
-// namespaces. Its word is in the status of the route, and nothing else is asked.
+// The controller of the Gateway has decided whether a route is attached and whether it may refer to
+// the Service, because it knows the ReferenceGrants and the labels of namespaces. Its decision is
+// in the status of the route, and nothing else is asked.
 func (t *translation) gatewayEndpoints() (endpointSet, string) {
 	entrances := make([][]gatewayEntrance, len(t.ports))
 	var reasons []string
@@ -56,8 +55,8 @@ func (t *translation) gatewayEndpoints() (endpointSet, string) {
 	return found, strings.Join(slices.Compact(reasons), ", ")
 }
 
-// addEntrances adds the entrances of the port. They all speak one protocol, as an instance
-// does; those that speak another one are left out.
+// addEntrances adds the entrances of the port. All of them speak one protocol, because an instance
+// has one; entrances that speak another protocol are left out.
 func (t *translation) addEntrances(p *publishedPort, ways []gatewayEntrance, found endpointSet) {
 	if len(ways) == 0 {
 		return
@@ -77,8 +76,7 @@ func (t *translation) addEntrances(p *publishedPort, ways []gatewayEntrance, fou
 	p.protocol = best
 }
 
-// leadsTo returns the indexes of the ports of the Service that the route sends
-// traffic to.
+// leadsTo returns the indexes of those ports of the Service to which the route sends traffic.
 func (t *translation) leadsTo(route *Route) (ports []int) {
 	for i := range t.ports {
 		if slices.ContainsFunc(route.Backends, func(b gatewayv1.BackendRef) bool {
@@ -91,8 +89,8 @@ func (t *translation) leadsTo(route *Route) (ports []int) {
 	return ports
 }
 
-// routeEntrances returns the addresses and listeners that the route is attached to, or why
-// there is none.
+// routeEntrances returns the addresses and listeners that the route is attached to, or why there
+// are none.
 func (t *translation) routeEntrances(route *Route) (ways []gatewayEntrance, reason string) {
 	shown := fmt.Sprintf("%s %s/%s", route.Kind, route.Namespace, route.Name)
 	var reasons []string
@@ -150,10 +148,9 @@ func (t *translation) gatewayAddresses(gateway *gatewayv1.Gateway) (found []fede
 	return found
 }
 
-// attachedListeners returns those of the gateway that the route is attached to by the
-// parent. No status says it for a parent without the name of a listener, so that is
-// found out by the rules of the Gateway API, except for namespaces that are selected
-// by labels: these are not known here.
+// attachedListeners returns those listeners of the gateway that the route is attached to by the
+// parent. No status says that for a parent without the name of a listener. So the rules of the
+// Gateway API decide, except for namespaces that are selected by labels, which are not known here.
 func (t *translation) attachedListeners(route *Route, parent gatewayv1.ParentReference, gateway *gatewayv1.Gateway) []*gatewayv1.Listener {
 	var certain, unsure []*gatewayv1.Listener
 	for i := range gateway.Spec.Listeners {

@@ -10,7 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// inService reports whether no controller says that the listener is not.
+// inService reports whether no controller says that the listener is out of service.
 func inService(gateway *gatewayv1.Gateway, listener gatewayv1.SectionName) bool {
 	return !slices.ContainsFunc(gateway.Status.Listeners, func(s gatewayv1.ListenerStatus) bool {
 		return s.Name == listener &&
@@ -27,7 +27,7 @@ func takesKind(l *gatewayv1.Listener, kind gatewayv1.Kind) bool {
 		})
 }
 
-// fromOf returns the namespaces whose routes the listener takes.
+// fromOf returns the namespaces whose routes the listener accepts.
 func fromOf(l *gatewayv1.Listener) gatewayv1.FromNamespaces {
 	if l.AllowedRoutes == nil || l.AllowedRoutes.Namespaces == nil {
 		return gatewayv1.NamespacesFromSame
@@ -35,24 +35,24 @@ func fromOf(l *gatewayv1.Listener) gatewayv1.FromNamespaces {
 	return valueOr(l.AllowedRoutes.Namespaces.From, gatewayv1.NamespacesFromSame)
 }
 
-// takesHost reports whether the listener and a route with these hostnames have one in
-// common.
+// takesHost reports whether the listener and a route with these hostnames have a host in common.
 func takesHost(l *gatewayv1.Listener, hostnames []gatewayv1.Hostname) bool {
 	own := string(valueOr(l.Hostname, ""))
 	return own == "" || len(hostnames) == 0 ||
 		slices.ContainsFunc(hostnames, func(h gatewayv1.Hostname) bool { return coversHost(own, string(h)) || coversHost(string(h), own) })
 }
 
-// coversHost reports whether name is pattern, or ends in what follows its "*".
+// coversHost reports whether name is equal to pattern, or ends in what follows the "*" of the
+// pattern.
 func coversHost(pattern, name string) bool {
 	suffix, wild := strings.CutPrefix(pattern, "*")
 	return strings.EqualFold(pattern, name) ||
 		wild && len(name) > len(suffix) && strings.EqualFold(name[len(name)-len(suffix):], suffix)
 }
 
-// protocolPreference returns the protocols in the order in which one is chosen for a port
-// behind listeners that speak several: what its own becomes behind TLS, then what is
-// encrypted, then what says most.
+// protocolPreference returns the protocols in the order in which one is chosen for a port behind
+// listeners that speak several: first the port's own protocol over TLS, then encrypted protocols,
+// then the most specific.
 func protocolPreference(backend federation.Protocol) []federation.Protocol {
 	return []federation.Protocol{
 		overTLS(backend),
@@ -60,8 +60,8 @@ func protocolPreference(backend federation.Protocol) []federation.Protocol {
 	}
 }
 
-// overTLS returns what a client speaks that speaks p inside of TLS. The protocols of
-// the federation that are not named here say nothing of TLS.
+// overTLS returns what a client speaks that speaks p inside of TLS. The other protocols of the
+// federation do not say whether they use TLS.
 func overTLS(p federation.Protocol) federation.Protocol {
 	switch p {
 	case federation.HTTP:
@@ -72,10 +72,9 @@ func overTLS(p federation.Protocol) federation.Protocol {
 	return p
 }
 
-// spokenProtocol returns what a client speaks at a listener to get through a route to a port
-// that speaks backend, or 0 where the listener takes no such route. A gateway speaks
-// HTTP itself, and hands on what comes by TCP and TLS (Gateway API, 'TLS
-// Configuration').
+// spokenProtocol returns what a client speaks at a listener to get through a route to a port that
+// speaks backend, or 0 where the listener accepts no such route. A gateway speaks HTTP itself, and
+// passes on what comes by TCP and TLS (Gateway API, 'TLS Configuration').
 func spokenProtocol(kind gatewayv1.Kind, l *gatewayv1.Listener, backend federation.Protocol) federation.Protocol {
 	passthrough := l.TLS != nil && l.TLS.Mode != nil && *l.TLS.Mode == gatewayv1.TLSModePassthrough
 	switch {

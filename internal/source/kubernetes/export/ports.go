@@ -10,7 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// numbered begins the ID of a port without a name.
+// numbered is how the ID of a port without a name begins.
 const numbered = "port-"
 
 // publishedPort is a port of the Service that is published.
@@ -21,7 +21,7 @@ type publishedPort struct {
 	metadata []federation.Pair
 }
 
-// findPorts fills t.ports in the order of the Service.
+// findPorts sets ports, in the order of the Service.
 func (t *translation) findPorts() *Finding {
 	all := t.Service.Spec.Ports
 	ids := make(map[string]bool, len(all))
@@ -47,8 +47,8 @@ func (t *translation) findPorts() *Finding {
 	return refusef(NoPort, "the Service %s has no port", t.serviceName())
 }
 
-// portID returns the ID of the port's instance: its name, or the number where it has
-// none or cannot have it. It reports whether there is one that is not taken.
+// portID returns the ID of the port's instance: its name, or its number where the name is missing
+// or cannot be used. It reports whether there is an ID that is not taken.
 func (t *translation) portID(p *corev1.ServicePort, taken map[string]bool) (id string, ok bool) {
 	id = numbered + strconv.Itoa(int(p.Port))
 	if p.Name != "" {
@@ -75,7 +75,7 @@ func shownPort(p *corev1.ServicePort) string {
 	return safetext.Quote(p.Name)
 }
 
-// isLabel reports whether the instance with this ID has exactly this name in DNS.
+// isLabel reports whether the instance with this ID has exactly the ID as its label in DNS.
 func isLabel(id string) bool {
 	label, err := federation.ParseLabel(id)
 	return err == nil && label.String() == id

@@ -10,8 +10,8 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// Route is what is kept of an HTTPRoute, GRPCRoute, TLSRoute or TCPRoute: what they have
-// in common. Of one that is being deleted that has no parents.
+// Route is what is kept of an HTTPRoute, GRPCRoute, TLSRoute or TCPRoute: the fields that these
+// have in common. A route that is being deleted has no parents here.
 type Route struct {
 	metav1.ObjectMeta
 
@@ -30,9 +30,8 @@ const (
 	tcpRoute  gatewayv1.Kind = "TCPRoute"
 )
 
-// routeOf returns the route that object is, an HTTPRoute, GRPCRoute, TLSRoute or TCPRoute
-// of v1, or nil. The older versions have the same fields, so their objects can be read as
-// those of v1.
+// routeOf returns the route of an object, which is an HTTPRoute, GRPCRoute, TLSRoute or TCPRoute of
+// v1, or nil. Older versions have the same fields, so their objects can be read as objects of v1.
 func routeOf(object any) *Route {
 	switch o := object.(type) {
 	case *gatewayv1.HTTPRoute:
@@ -102,21 +101,21 @@ func distinctNames[T any](list []T, nameOf func(T) (types.NamespacedName, bool))
 	return slices.Compact(found)
 }
 
-// serviceOf returns the Service that a reference of a route names, and whether it
-// names one and sends traffic there. A backend with the weight 0 gets none.
+// serviceOf returns the Service that a reference of a route names, and whether the reference names
+// one and sends traffic there. A backend with the weight 0 gets no traffic.
 func serviceOf(b gatewayv1.BackendRef, namespace string) (types.NamespacedName, bool) {
 	return types.NamespacedName{Namespace: string(valueOr(b.Namespace, gatewayv1.Namespace(namespace))), Name: string(b.Name)},
 		valueOr(b.Group, "") == "" && valueOr(b.Kind, "Service") == "Service" && valueOr(b.Weight, 1) > 0
 }
 
-// gatewayOf returns the Gateway that a reference of a route names, and whether it
-// names one.
+// gatewayOf returns the Gateway that a reference of a route names, and whether the reference names
+// one.
 func gatewayOf(p gatewayv1.ParentReference, namespace string) (types.NamespacedName, bool) {
 	return types.NamespacedName{Namespace: string(valueOr(p.Namespace, gatewayv1.Namespace(namespace))), Name: string(p.Name)},
 		valueOr(p.Group, gatewayv1.GroupName) == gatewayv1.GroupName && valueOr(p.Kind, "Gateway") == "Gateway"
 }
 
-// valueOr returns what p points to, or the value that stands for nil.
+// valueOr returns what p points to, or otherwise where p is nil.
 func valueOr[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise
@@ -124,9 +123,9 @@ func valueOr[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// isAccepted reports whether a controller says that the route is attached to the
-// parent and that its references hold. Of a reference to another namespace it must
-// say so, as that takes a ReferenceGrant; else it must not say the opposite.
+// isAccepted reports whether a controller says that the route is attached to the parent and that
+// its references are resolved. For a reference to another namespace the controller must say so,
+// because that needs a ReferenceGrant. Otherwise it must not say the opposite.
 func (r *Route) isAccepted(parent gatewayv1.ParentReference, foreign bool) bool {
 	name, _ := gatewayOf(parent, r.Namespace)
 	return slices.ContainsFunc(r.Statuses, func(s gatewayv1.RouteParentStatus) bool {

@@ -21,19 +21,20 @@ const (
 	maxWarnings = 16   // of one Service
 )
 
-// translation is one call of Translate.
+// translation is the work of one call of Translate: each of its steps fills in a part of verdict
+// and service.
 type translation struct {
 	Rules
 	Input
 	of      *metav1.ObjectMeta // of the ServiceExport, or of the Service where its label exports it
 	verdict Verdict
-	notes   map[string]foundAnnotation // by their names without our prefix
+	notes   map[string]foundAnnotation // annotations by their names without our prefix
 	ports   []publishedPort
 	found   endpointSet
 	service federation.Service // as far as it is known
 }
 
-// Translate says what becomes of an exported Service.
+// Translate returns the verdict on an exported Service.
 func (r Rules) Translate(in Input) Verdict {
 	t := &translation{Rules: r, Input: in}
 	v := &t.verdict
@@ -73,7 +74,7 @@ func (t *translation) checkExists() *Finding {
 	return nil
 }
 
-// findFQDN finds the name that the Service is published by.
+// findFQDN sets the name under which the Service is published.
 func (t *translation) findFQDN() *Finding {
 	own := t.of.Namespace + "." + t.Zone.String()
 	text, place := t.of.Name+"."+own, "the Service "+t.serviceName()
@@ -96,14 +97,14 @@ func (t *translation) findFQDN() *Finding {
 	return nil
 }
 
-// belongsToNamespace reports whether the name is below that of the namespace.
+// belongsToNamespace reports whether the name is below the name of the namespace.
 func (t *translation) belongsToNamespace(name federation.FQDN) bool {
 	return strings.HasSuffix(name.String(), "."+t.of.Namespace+"."+t.Zone.String())
 }
 
-// isGranted reports whether the configuration gives the name to the namespace. A pattern of
-// the whole zone gives none: all that is two labels or more below the zone belongs to the
-// namespace that the last of them names, and a name of one label is above all of these.
+// isGranted reports whether the configuration gives the name to the namespace. A pattern of the
+// whole zone gives no name: each name that is two labels or more below the zone belongs to the
+// namespace of its last label there, and a name of one label is above all of these.
 func (t *translation) isGranted(name federation.FQDN) bool {
 	zone, _ := pattern.ParseName("*." + t.Zone.String()) // fails where no name fits below it
 	return slices.ContainsFunc(t.Grants, func(g Grant) bool {
@@ -112,8 +113,8 @@ func (t *translation) isGranted(name federation.FQDN) bool {
 	})
 }
 
-// instanceID returns the ID of the instance of a port or a pod: its label, which is a name
-// below the fqdn. Where that name is another namespace's, the ID is no DNS name.
+// instanceID returns the ID of the instance of a port or a pod: its label, which is a name below
+// the fqdn. Where that name belongs to another namespace, the ID is no DNS name.
 func (t *translation) instanceID(label string) string {
 	name, err := federation.ParseFQDN(label + "." + t.service.FQDN.String())
 	if err == nil && !t.belongsToNamespace(name) && !t.isGranted(name) {
@@ -122,8 +123,8 @@ func (t *translation) instanceID(label string) string {
 	return label
 }
 
-// composeService makes the service of what was found, unless it is none that can be published.
-// Names and addresses were checked before.
+// composeService makes the service of what was found, or returns why it cannot be published. Names
+// and addresses were checked before.
 func (t *translation) composeService() *Finding {
 	t.cutEndpoints()
 	s := &t.service
@@ -154,8 +155,8 @@ func (t *translation) serviceLabels() []federation.Pair {
 	return federation.Pairs(found)
 }
 
-// composeInstances returns an instance for each port, in the order of the Service, and for
-// each pod with a hostname, in the order of these.
+// composeInstances returns an instance for each port, in the order of the Service, and then for
+// each pod with a hostname, in the order of hostnames.
 func (t *translation) composeInstances() []federation.Instance {
 	labels := t.found.allLabels()
 	var instances []federation.Instance
@@ -190,8 +191,7 @@ func refusef(rule Rule, format string, args ...any) *Finding {
 	return &Finding{Rule: rule, Message: boundMessage(fmt.Sprintf(format, args...))}
 }
 
-// boundMessage returns s, or its beginning where it is too long for a message, as valid
-// UTF-8.
+// boundMessage returns s, or its beginning where s is too long for a message, as valid UTF-8.
 func boundMessage(s string) string {
 	if len(s) > maxMessage {
 		s = s[:maxMessage-len("...")] + "..."

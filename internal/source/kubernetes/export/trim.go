@@ -13,11 +13,10 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// Trim returns a copy of object without what neither this package nor its caller reads,
-// or the [Route] that object is. It keeps what identifies an object and its version, the
-// labels of Services, and the generation and the conditions of ServiceExports, and
-// everything that [Rules.Translate] reads. To trim twice changes nothing. An object of a
-// kind that is not read is an error.
+// Trim returns a copy of object without the fields that neither this package nor its caller reads,
+// or the [Route] of the object. The copy has what identifies an object and its version, the labels
+// of Services, the generation and the conditions of ServiceExports, and everything that
+// [Rules.Translate] reads. Trimming twice changes nothing. An object of another kind is an error.
 func (r Rules) Trim(object any) (metav1.Object, error) {
 	switch o := object.(type) {
 	case *corev1.Service:
@@ -41,7 +40,7 @@ func (r Rules) Trim(object any) (metav1.Object, error) {
 	return nil, fmt.Errorf("an object is a %T", object)
 }
 
-// trimMeta keeps the labels that are named.
+// trimMeta returns the metadata with only those labels that are named.
 func trimMeta(m *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
 	trimmed := metav1.ObjectMeta{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
@@ -88,10 +87,10 @@ func (r Rules) trimService(s *corev1.Service) *corev1.Service {
 	return trimmed
 }
 
-// trimSlice keeps of the EndpointSlice of a Service that is not headless on which nodes it
-// has endpoints: node ports ask for that, and nobody for the pods. So a pod that comes or
-// goes changes little, and there is little of it to keep. Whoever writes a slice of a
-// headless Service by hand has to set the label.
+// trimSlice returns an EndpointSlice with the endpoints of a headless Service. For another Service
+// it only keeps on which nodes there are endpoints, because node ports need that and nothing needs
+// the pods. So a pod that comes or goes changes little, and there is little to keep. Whoever writes
+// a slice of a headless Service by hand has to set the label.
 func trimSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	trimmed := &discoveryv1.EndpointSlice{ObjectMeta: trimMeta(&s.ObjectMeta, discoveryv1.LabelServiceName, corev1.IsHeadlessService)}
 	if _, headless := s.Labels[corev1.IsHeadlessService]; !headless {
@@ -149,8 +148,7 @@ func trimGateway(g *gatewayv1.Gateway) *gatewayv1.Gateway {
 	return trimmed
 }
 
-// trimConditions keeps the status of the conditions of routes and listeners that are
-// asked for.
+// trimConditions returns the status of those conditions of routes and listeners that are read.
 func trimConditions(conditions []metav1.Condition) (trimmed []metav1.Condition) {
 	for i := range conditions {
 		switch c := &conditions[i]; c.Type {

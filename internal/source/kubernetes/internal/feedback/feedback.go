@@ -1,19 +1,19 @@
-// Package feedback tells the authors of ServiceExports what has become of their Services, by
-// conditions.
+// Package feedback tells the authors of ServiceExports how their Services are published: a [Writer] writes
+// conditions of these objects.
 //
-// Each replica of an owner knows what there is to say, and one of them says it: the one that
-// holds the [Lease]. The others note the same, so that whichever is elected next goes on at
-// once: it compares all that it knows with what the objects say, and writes what is
-// different. A lease that is lost, or cannot be had, stops nothing else.
+// Each replica of an owner knows the conditions, and only the one that holds a lease
+// writes them. The others keep the same records, so that whichever is elected next goes on at
+// once: it compares all of its records with the conditions of the objects, and writes the
+// differences. A lease that is lost, or cannot be had, stops nothing else.
 //
-// Nobody waits for a [Writer]: what is to be told is noted, and written later, a bounded
-// number of times in a second. Of what is noted for one Service only the latest is kept.
-// Nothing is written that the object says already, so that pods that come and go, and an
-// owner that starts, write nothing.
+// Nobody waits for a Writer. It keeps a [Note] for each Service, of which the latest replaces the one
+// before, and writes later, a bounded number of times in a second.
+// It writes no condition that the object has already, so that pods that come and go, and an
+// owner that starts, cause no writes.
 //
-// The server applies the conditions, without force: what another controller keeps is left
-// to it. A Writer says each thing once while it leads. Owners, catalogs and zones that read
-// one cluster have a lease each, and the same conditions: so who had something new to say
+// The server applies the conditions without force, so that those of another controller stay
+// as they are. A Writer writes each condition once while it leads. Owners, catalogs and zones that read
+// one cluster have a lease each, and write the same conditions: whoever had something new to write
 // last has them, and nobody takes turns.
 //
 // Consumers follow one replica each. The condition Accepted is about those of the leader.
@@ -33,23 +33,26 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 )
 
-// Note is what the owner has to tell of one exported Service. What others say of it the
-// Writer adds.
+// Note is what the owner knows of one exported Service. The Writer adds what consumers and other
+// sources say.
 type Note struct {
 	Standing export.ConditionFacts
 	Export   *mcsv1beta1.ServiceExport
 }
 
-// serviceRecord is what is known of a Service.
+// serviceRecord is what a Writer knows of a Service.
 type serviceRecord struct {
-	note     Note // the latest; without an export until there is one
+	note     Note // the latest; its Export is nil before the first
 	hidden   bool
 	refusals map[string]string  // by consumer
-	said     []metav1.Condition // what was written last, or another controller did not let through
+	said     []metav1.Condition // what was written last, or what another controller has prevented
 }
 
-// Writer writes what it is told, while [Writer.Run] runs and this replica leads. It is safe
-// for concurrent use.
+// Writer writes conditions while [Writer.Run] runs and this replica leads. It keeps a record for
+// each Service that it was told of and that was not forgotten, with maxRefusals refusals at most.
+// Its methods change the records at once, and the queue, which has each Service once, is drained by
+// Run. It does not wait for the server in any other method, because the catalog must not. It is
+// safe for concurrent use.
 type Writer struct {
 	lease types.NamespacedName
 	log   *slog.Logger
@@ -57,18 +60,18 @@ type Writer struct {
 
 	mu      sync.Mutex
 	leads   bool
-	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName] // of those to look at, while it leads
+	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName] // of Services to compare, while this replica leads
 	server  apiServer
-	records map[types.NamespacedName]*serviceRecord // of those that were told of, and not forgotten
+	records map[types.NamespacedName]*serviceRecord // by Service
 	problem metav1.StatusReason                     // kind of the error that was logged last
 }
 
-// New returns a Writer. The replicas of an owner name the same lease.
+// New returns a Writer. The replicas of an owner use the same lease.
 func New(lease types.NamespacedName, log *slog.Logger) *Writer {
 	return &Writer{lease: lease, log: log, ready: make(chan struct{}), records: make(map[types.NamespacedName]*serviceRecord)}
 }
 
-// SetNote notes what is to be told of a Service.
+// SetNote replaces the note of a Service.
 func (w *Writer) SetNote(of types.NamespacedName, note Note) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,15 +83,15 @@ func (w *Writer) SetNote(of types.NamespacedName, note Note) {
 	w.enqueueService(of)
 }
 
-// ForgetRefusals notes that a Service is published in another form from now on, and will be told
-// of: what consumers have said is about another.
+// ForgetRefusals removes the refusals of a Service, because it is published in another form from
+// now on. SetNote follows.
 func (w *Writer) ForgetRefusals(of types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.recordOf(of).refusals = nil
 }
 
-// recordOf returns what is known of a Service. It is called with mu held.
+// recordOf returns the record of a Service, and makes one where there is none. The caller holds mu.
 func (w *Writer) recordOf(of types.NamespacedName) *serviceRecord {
 	p := w.records[of]
 	if p == nil {
@@ -98,7 +101,7 @@ func (w *Writer) recordOf(of types.NamespacedName) *serviceRecord {
 	return p
 }
 
-// SetHidden notes whether an earlier source of the catalog has the place of a Service.
+// SetHidden sets whether an earlier source of the catalog hides a Service.
 func (w *Writer) SetHidden(of types.NamespacedName, hidden bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,10 +111,11 @@ func (w *Writer) SetHidden(of types.NamespacedName, hidden bool) {
 	}
 }
 
-// maxRefusals is how many consumers are remembered that refuse one Service.
+// maxRefusals bounds the consumers whose refusals of one Service are remembered.
 const maxRefusals = 16
 
-// SetRefusal notes by which rule a consumer refuses a Service, or "" where it takes it again.
+// SetRefusal sets by which rule a consumer refuses a Service, or with "" that the consumer accepts
+// it again.
 func (w *Writer) SetRefusal(of types.NamespacedName, consumer, rule string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,21 +133,21 @@ func (w *Writer) SetRefusal(of types.NamespacedName, consumer, rule string) {
 	w.enqueueService(of)
 }
 
-// Forget drops what is to be told of a Service that is exported no more.
+// Forget removes the record of a Service that is no longer exported.
 func (w *Writer) Forget(of types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.records, of)
 }
 
-// enqueueService has a leader look at a Service. It is called with mu held.
+// enqueueService puts a Service into the queue, if this replica leads. The caller holds mu.
 func (w *Writer) enqueueService(of types.NamespacedName) {
 	if w.leads {
 		w.queue.Add(of)
 	}
 }
 
-// compareAll has everything compared with what the objects say. It is called with mu held.
+// compareAll makes the writer compare all records with the objects. The caller holds mu.
 func (w *Writer) compareAll() {
 	for of, p := range w.records {
 		p.said = nil
@@ -151,8 +155,8 @@ func (w *Writer) compareAll() {
 	}
 }
 
-// nextWrite returns what is to be written for a Service now, to which object. Without conditions
-// it is nothing.
+// nextWrite returns the conditions that are to be written for a Service now, and to which object.
+// Nil conditions say that there is nothing to write.
 func (w *Writer) nextWrite(of types.NamespacedName) (to *mcsv1beta1.ServiceExport, conditions []metav1.Condition, through apiServer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,7 +174,7 @@ func (w *Writer) nextWrite(of types.NamespacedName) (to *mcsv1beta1.ServiceExpor
 	return to, conditions, w.server
 }
 
-// hasConditions reports whether there are these conditions, and no older refusal of consumers.
+// hasConditions reports whether there has these conditions, and no older refusal of consumers.
 func hasConditions(there, conditions []metav1.Condition) bool {
 	for _, c := range conditions {
 		old := meta.FindStatusCondition(there, c.Type)
@@ -184,8 +188,8 @@ func hasConditions(there, conditions []metav1.Condition) bool {
 	return meta.FindStatusCondition(conditions, export.Accepted) != nil || meta.FindStatusCondition(there, export.Accepted) == nil
 }
 
-// noteWritten notes what an object was told, unless it is another by now, and reports whether that
-// is the first since this replica leads.
+// noteWritten records the conditions that were written to an object, unless the Service has another
+// object by now. It reports whether they are the first since this replica leads.
 func (w *Writer) noteWritten(of types.NamespacedName, to *mcsv1beta1.ServiceExport, conditions []metav1.Condition) (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -31,21 +31,22 @@ const (
 	oneRequest   = 5 * time.Second
 	pause        = time.Second     // before a request that failed is made again
 	longestPause = time.Minute     // the same, of one that fails because of its object
-	serverPause  = 5 * time.Second // before the next request of all, after one that was not answered or not allowed
+	serverPause  = 5 * time.Second // before the next request of any Service, after one that was not answered or not allowed
 
 	leaseDuration = 15 * time.Second // until others take a lease that is not renewed
-	renewDeadline = 10 * time.Second // until a leader that cannot renew it leads no more
-	retryPeriod   = 2 * time.Second  // between attempts to renew it, or to get it
+	renewDeadline = 10 * time.Second // until a leader that cannot renew the lease stops leading
+	retryPeriod   = 2 * time.Second  // between attempts to renew the lease, or to get it
 )
 
-// apiServer is how the API server is reached.
+// apiServer has the clients for the API server.
 type apiServer struct {
 	exports rest.Interface // nil: ServiceExports are not served
 	version string         // of ServiceExports
 	leases  coordinationv1.LeasesGetter
 }
 
-// SetServer says how the API server is reached from now on. exports is nil where it serves no ServiceExports.
+// SetServer replaces the clients for the API server. Exports is nil where the server has no
+// ServiceExports.
 func (w *Writer) SetServer(exports rest.Interface, version string, leases coordinationv1.LeasesGetter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,8 +60,8 @@ func (w *Writer) SetServer(exports rest.Interface, version string, leases coordi
 	}
 }
 
-// Run takes part in the election, and writes while this replica leads, until ctx ends. It
-// gives the lease up then.
+// Run takes part in the election, and writes while this replica leads, until ctx ends. Then it
+// gives the lease up.
 func (w *Writer) Run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -86,7 +87,7 @@ func (w *Writer) Run(ctx context.Context) {
 	}
 }
 
-// startLeading has this replica lead, unless that has ended already.
+// startLeading makes this replica lead, unless ctx has ended already.
 func (w *Writer) startLeading(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,27 +95,27 @@ func (w *Writer) startLeading(ctx context.Context) {
 	w.compareAll()
 }
 
-// stopLeading has this replica lead no more.
+// stopLeading makes this replica stop leading.
 func (w *Writer) stopLeading() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leads = false
 }
 
-// Leases implements [coordinationv1.LeasesGetter], by the client that is in use.
+// Leases implements [coordinationv1.LeasesGetter], with the current client.
 func (w *Writer) Leases(namespace string) coordinationv1.LeaseInterface {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.server.leases.Leases(namespace)
 }
 
-// loggedLock is a lease of which it is said why it cannot be had.
+// loggedLock is a lease that logs why it cannot be had.
 type loggedLock struct {
 	*Writer
 	*resourcelock.LeaseLock
 }
 
-// Get returns what the lease says.
+// Get returns the record of the lease.
 func (l loggedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, text, err := l.LeaseLock.Get(ctx)
 	return record, text, l.logDenied(err)
@@ -130,7 +131,7 @@ func (l loggedLock) Update(ctx context.Context, record resourcelock.LeaderElecti
 	return l.logDenied(l.LeaseLock.Update(ctx, record))
 }
 
-// logDenied returns err, and logs what somebody has to change: rights, or the namespace.
+// logDenied returns err, and logs it if somebody has to change rights or the namespace.
 func (l loggedLock) logDenied(err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) && strings.HasPrefix(err.Error(), "namespaces") {
 		l.reportError(err)
@@ -138,7 +139,7 @@ func (l loggedLock) logDenied(err error) error {
 	return err
 }
 
-// drainQueue writes what is in the queue until that is shut down.
+// drainQueue writes the conditions of Services in the queue, until the queue is shut down.
 func (w *Writer) drainQueue(ctx context.Context) {
 	limit := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
 	defer limit.Stop()
@@ -156,7 +157,8 @@ func (w *Writer) drainQueue(ctx context.Context) {
 	}
 }
 
-// writeConditions writes what there is to say of a Service, and reports whether that is done.
+// writeConditions writes the conditions of a Service, and reports whether nothing is left to do for
+// it.
 func (w *Writer) writeConditions(ctx context.Context, limit flowcontrol.RateLimiter, of types.NamespacedName) bool {
 	to, conditions, server := w.nextWrite(of)
 	if conditions == nil {
