@@ -9,10 +9,9 @@ import (
 // MaxAddress is the length of the longest address label.
 const MaxAddress = len("0000-0000-0000-0000-0000-0000-0000-0000")
 
-// AppendAddress appends the label that stands for an IP address: dotted decimal
-// with dashes, or all eight groups of IPv6 in full. A shortened form would
-// begin or end with a dash ("::1"), or look like an internationalized label
-// ("fd--1", RFC 5891 section 4.2.3.1).
+// AppendAddress returns b with the label of an IP address appended: dotted decimal with dashes, or
+// all eight groups of IPv6 in full. A shortened form would begin or end with a dash ("::1"), or
+// look like an internationalized label ("fd--1", RFC 5891 section 4.2.3.1).
 func AppendAddress(b []byte, ip netip.Addr) []byte {
 	if ip.Is4() {
 		for i, octet := range ip.As4() {
@@ -33,7 +32,7 @@ func AppendAddress(b []byte, ip netip.Addr) []byte {
 	return b
 }
 
-// AddressLen returns the length of what AppendAddress appends.
+// AddressLen returns the length of the label that AppendAddress appends.
 func AddressLen(ip netip.Addr) int {
 	if !ip.Is4() {
 		return MaxAddress
@@ -50,8 +49,8 @@ func AddressLen(ip netip.Addr) int {
 	return n
 }
 
-// ParseAddress returns the address that a label stands for, and reports whether
-// it is exactly what AppendAddress appends.
+// ParseAddress returns the address of a label, and reports whether the label is exactly what
+// AppendAddress appends.
 func ParseAddress(label string) (netip.Addr, bool) {
 	if len(label) > MaxAddress {
 		return netip.Addr{}, false

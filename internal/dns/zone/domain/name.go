@@ -10,7 +10,7 @@ const (
 	// Addr is the label of the names of addresses, <ip>.addr.<fqdn>.
 	Addr = "addr"
 
-	// TCP is the label below the protocols: all those of the specification run
+	// TCP is the label below the protocols: all protocols of the specification run
 	// over TCP.
 	TCP = "_tcp"
 
@@ -26,8 +26,8 @@ type Role uint8
 const (
 	Missing     Role = iota // no such name
 	Empty                   // an empty non-terminal at which there may be a service
-	EmptyAlways             // an empty non-terminal at which there cannot be: dns.<origin>, _tcp.<fqdn>
-	Apex                    // with the service at the apex, if there is one
+	EmptyAlways             // an empty non-terminal at which there cannot be a service: dns.<origin>, _tcp.<fqdn>
+	Apex                    // the origin, with the service there, if there is one
 	NameServer              // ns.dns.<origin>
 	Service                 // an fqdn
 	Instance                // <id>.<fqdn>
@@ -43,12 +43,11 @@ func (r Role) String() string {
 	}[r]
 }
 
-// ServiceLabels returns the labels that stand for a protocol (RFC 8552), in the
-// form of RFC 6335 section 5.1. MongoDB has its registered name as well, which
-// RFC 2782 calls the only legal one.
+// ServiceLabels returns the labels of a protocol (RFC 8552), in the form of RFC 6335 section 5.1.
+// MongoDB has its registered name as well, which RFC 2782 calls the only legal one.
 func ServiceLabels(p federation.Protocol) []string { return serviceLabels[p] }
 
-// Protocols is how many protocols there are, zero included, which is none.
+// Protocols is the number of protocols, including zero, which is none.
 const Protocols = len(serviceLabels)
 
 var serviceLabels = [...][]string{
@@ -71,7 +70,7 @@ func IsWithin(name, origin string) bool {
 	return n >= 0 && name[n:] == origin && (n == 0 || name[n-1] == '.')
 }
 
-// JoinLabels returns the name that has the labels in front of another name.
+// JoinLabels returns the labels in front of another name, as one name.
 func JoinLabels(labels, name string) string {
 	if name == "." {
 		return labels + "."
@@ -88,7 +87,7 @@ func Parent(name string) string {
 	return rest
 }
 
-// RelativeLabels returns the labels of a name in front of above, which it is below.
+// RelativeLabels returns the labels of a name in front of above. The name is below above.
 func RelativeLabels(name, above string) string {
 	if above == "." {
 		return name[:len(name)-1]
@@ -106,10 +105,9 @@ func CutLabels(name, first string) (string, bool) {
 	return strings.CutPrefix(rest, ".")
 }
 
-// ReservedReason returns why no service and no instance in a zone can have a name, or
-// "". Without the first two rules an owner could take over the name server of the
-// zone or of the zone above, and without the third the target of another
-// service's SRV records.
+// ReservedReason returns why no service and no instance in a zone can have a name, or "". Without
+// the first two rules an owner could take over the name server of the zone or of the zone above,
+// and without the third one the target of another service's SRV records.
 func ReservedReason(name, origin string) string {
 	if IsWithin(name, JoinLabels("dns", origin)) {
 		return "dns." + strings.TrimPrefix(origin, ".") + " holds the name server of the zone"

@@ -10,14 +10,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 )
 
-// Message is a reply, in one piece of memory with its question and the first of its
-// records: a garbage collector that has less to do is a good part of a fast answer.
-// The sections have no room to grow into each other.
+// Message is a reply, in one piece of memory with its question and the first of its records,
+// because an answer is faster when the garbage collector has less to do. One query uses it. Its
+// sections share the room for records, and none has room to grow into another one.
 type Message struct {
 	dns.Msg
 
 	question [1]dns.Question
-	records  [4]dns.RR // of all sections, until there are more
+	records  [4]dns.RR // the first records of all sections
 }
 
 // NewReply returns an authoritative reply to a query, without records.
@@ -39,28 +39,27 @@ func (m *Message) spareRecords() []dns.RR {
 	return m.records[used:used]
 }
 
-// SetAnswer makes the records of AppendAnswer the answer, with the name as in the
-// question.
+// SetAnswer sets the answer to the records of AppendAnswer, with the name as in the question.
 func (m *Message) SetAnswer(r *zone.Result, room int) {
 	m.Answer = clipSection(AppendAnswer(m.spareRecords(), r, m.question[0].Name, room))
 }
 
-// SetResolved makes the records of AppendResolved the answer.
+// SetResolved sets the answer to the records of AppendResolved.
 func (m *Message) SetResolved(r *zone.Result, others []netip.Addr, ttl uint32) {
 	m.Answer = clipSection(AppendResolved(m.spareRecords(), r, m.question[0].Name, others, ttl))
 }
 
-// SetAuthority makes the SOA of a negative answer the authority.
+// SetAuthority sets the authority to the SOA of a negative answer.
 func (m *Message) SetAuthority(r *zone.Result) {
 	m.Ns = clipSection(AppendAuthority(m.spareRecords(), r))
 }
 
-// SetGlue makes the records of AppendGlue the additional ones.
+// SetGlue sets the additional section to the records of AppendGlue.
 func (m *Message) SetGlue(r *zone.Result, room int, now time.Time) {
 	m.Extra = AppendGlue(m.spareRecords(), r, m.Answer, room, now)
 }
 
-// clipSection returns a section without the room behind it, which is that of others.
+// clipSection returns a section without the room after it, which belongs to other sections.
 func clipSection(rrs []dns.RR) []dns.RR {
 	if len(rrs) == 0 {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/subtree"
 )
 
-// limitRoom returns how many octets an RRset may have when so many octets of a reply
-// can reach the client. Zero is no limit.
+// limitRoom returns how many octets an RRset may have when room octets of a reply can reach the
+// client. A room of zero is no limit.
 func limitRoom(room int) int {
 	if room > 0 {
 		return min(room, record.MaxSet)
@@ -23,13 +23,13 @@ func limitRoom(room int) int {
 	return record.MaxSet
 }
 
-// AppendAnswer appends the records of a Success, or of an Indirect with the addresses
-// that were found here, or with all targets that are not barred. They all have the name as the client spelled it
-// (RFC 4343).
+// AppendAnswer returns rrs with the records of a Success appended. For an Indirect result these are
+// the addresses that were found here, or all targets that are not barred. All records have the name
+// as the client spelled it (RFC 4343).
 //
-// Room is how many octets of a reply can reach the client; zero is no limit. The
-// records end with the first that does not fit: the server must see that it has
-// to truncate, and the rest would be made for nothing.
+// Room is how many octets of a reply can reach the client; zero is no limit. The records end with
+// the first that does not fit, because the server must see that it has to truncate, and nobody
+// would get the rest.
 func AppendAnswer(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	switch r.Type {
 	case dns.TypeA, dns.TypeAAAA:
@@ -42,7 +42,7 @@ func AppendAnswer(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR 
 	return otherTypes(rrs, r, name)
 }
 
-// otherTypes appends the records of types that few ask for.
+// otherTypes returns rrs with the records of types appended that few queries ask for.
 func otherTypes(rrs []dns.RR, r *zone.Result, name string) []dns.RR {
 	switch r.Type {
 	case dns.TypeSOA:
@@ -83,8 +83,8 @@ func appendAddresses(rrs []dns.RR, r *zone.Result, name string, room int) []dns.
 	return record.AppendAddresses(rrs, name, ips, r.TTL)
 }
 
-// appendSRV appends the SRV records of the endpoints that have a target, in the order of the
-// result: as many as fit a message, and until there is one more than fits room.
+// appendSRV returns rrs with the SRV records of the endpoints appended that have a target, in the
+// order of the result: as many as fit a message, and until there is one more than fits room.
 func appendSRV(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	t, fqdn := r.Subtree()
 	endpoints := r.Match().Endpoints
@@ -120,13 +120,13 @@ func appendSRV(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	return rrs
 }
 
-// appendTXT appends the TXT record of an instance, or those of the service.
+// appendTXT returns rrs with the TXT record of an instance appended, or with those of the service.
 func appendTXT(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	return record.TXT(rrs, name, r.TTL, r.Texts(room))
 }
 
-// AppendResolved appends the records of an Indirect result once its hosts are looked
-// up: its own addresses and the others, each once, with one TTL, the smallest
+// AppendResolved returns rrs with the records of an Indirect result appended, once its hosts are
+// looked up: its own addresses and the others, each once. All have one TTL, which is the smallest
 // (RFC 2181 section 5.2).
 func AppendResolved(rrs []dns.RR, r *zone.Result, name string, others []netip.Addr, ttl uint32) []dns.RR {
 	found, _ := r.FollowedAddresses()
@@ -141,18 +141,18 @@ func AppendResolved(rrs []dns.RR, r *zone.Result, name string, others []netip.Ad
 	return record.AppendAddresses(rrs, name, slices.Compact(all), min(r.TTL, ttl))
 }
 
-// AppendAuthority appends the SOA of a negative answer: exactly one record (RFC 2308
-// section 3).
+// AppendAuthority returns rrs with the SOA of a negative answer appended, which is exactly one
+// record (RFC 2308 section 3).
 func AppendAuthority(rrs []dns.RR, r *zone.Result) []dns.RR {
 	return append(rrs, r.SOA(r.OriginName()))
 }
 
-// AppendGlue appends the addresses of the targets in an SRV answer of this result, in
-// the order of the answer, and of the name server in an NS answer. RRsets are
-// whole and stand one behind the other. It makes no more than fits the room.
+// AppendGlue returns rrs with addresses appended: those of the targets in an SRV answer of this
+// result, in the order of the answer, or those of the name server in an NS answer. Each RRset is
+// whole, and its records are next to each other. AppendGlue makes no more than fits the room.
 //
-// A target that is a host has glue when it is in the same zone and its endpoints
-// are no hosts in turn, or when zone.Target has its addresses.
+// A target that is a host has glue when it is in the same zone and its endpoints are no hosts in
+// turn, or when zone.Target has its addresses.
 func AppendGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
 	switch r.Type {
 	case dns.TypeNS:
@@ -193,8 +193,8 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 	return rrs
 }
 
-// targetSet has the targets of a shared name so far, which may be in several ranks. Those of other
-// names stand side by side: the set is nil.
+// targetSet has the targets of a shared name so far, because one target may be in several ranks.
+// For other names equal targets are next to each other, and the set is nil.
 type targetSet map[string]bool
 
 //go:noinline // the map would be in the frame of all answers
@@ -217,8 +217,7 @@ func (s targetSet) addTarget(target string) bool {
 	return !known
 }
 
-// glueBlock returns room for the addresses of the first endpoints of a result, n at
-// most.
+// glueBlock returns room for the addresses of the first n endpoints of a result.
 func glueBlock(r *zone.Result, n int) record.AddressBlock {
 	t, _ := r.Subtree()
 	endpoints := r.Match().Endpoints
@@ -235,8 +234,8 @@ func glueBlock(r *zone.Result, n int) record.AddressBlock {
 	return record.NewBlock(v4, v6)
 }
 
-// hostGlue appends the addresses of a host in the zone of the result. If there were one that the owner of
-// the answer may not publish, the host would be barred.
+// hostGlue returns rrs with the addresses of a host in the zone of the result appended. A host with
+// an address that its owner may not publish is barred, and so does not come here.
 func hostGlue(rrs []dns.RR, r *zone.Result, host string, room int, now time.Time) []dns.RR {
 	found, ok := r.LookupTarget(host, now)
 	if !ok {
@@ -250,12 +249,13 @@ func hostGlue(rrs []dns.RR, r *zone.Result, host string, room int, now time.Time
 	return rrs
 }
 
-// elsewhereGlue appends the addresses that the caller knows of a host elsewhere.
+// elsewhereGlue returns rrs with those addresses of a host elsewhere appended that the caller
+// knows.
 func elsewhereGlue(rrs []dns.RR, r *zone.Result, host string) []dns.RR {
 	targets := r.Targets()
 	i, ok := slices.BinarySearchFunc(targets, host, func(t zone.Target, host string) int { return strings.Compare(t.Name, host) })
 	for ok && targets[i].Addresses == nil && i+1 < len(targets) && targets[i+1].Name == host {
-		i++ // another owner says it
+		i++ // another owner has the same host
 	}
 	if !ok {
 		return rrs

@@ -9,8 +9,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 )
 
-// FullTransfer yields the records of an origin for AXFR (RFC 5936), a name or less
-// at a time: SOA, NS, all names as zone.Zone.Names yields them, and the SOA again. It yields nothing for a name that is not an origin.
+// FullTransfer returns the records of an origin for AXFR (RFC 5936), a name or less at a time: SOA,
+// NS, all names of zone.Zone.Names, and the SOA again. It returns none for a name that is not an
+// origin.
 func FullTransfer(z *zone.Zone, origin string, now time.Time) iter.Seq[[]dns.RR] {
 	return func(yield func([]dns.RR) bool) {
 		soa, ns := z.SOA(origin), z.NS(origin)

@@ -10,14 +10,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 )
 
-// maxDifference bounds what a difference holds in memory while it is sent, in octets
-// on the wire: its records take some four times as much.
+// maxDifference bounds the memory of a difference while it is sent, in octets on the wire: its
+// records take some four times as much.
 const maxDifference = 16 << 20
 
-// IncrementalTransfer yields the records of an origin for a secondary that has the zone with a
-// serial, or not at all if that is 0 (RFC 1995): the SOA when nothing is newer; else
-// what has changed since, or the whole zone as FullTransfer yields it when that is not
-// known or is no longer. It is the zone that zone.Zone.PromisedVersion returns, so that all
+// IncrementalTransfer returns the records of an origin for a secondary that has the zone with a
+// serial, or has none where the serial is 0 (RFC 1995). It returns the SOA when nothing is newer.
+// Otherwise it returns what has changed since, or the whole zone as FullTransfer does, when the
+// changes are not known any more. The records are those of zone.Zone.PromisedVersion, so that all
 // secondaries have the same records under one serial.
 func IncrementalTransfer(z *zone.Zone, origin string, serial uint32, now time.Time) iter.Seq[[]dns.RR] {
 	soa := z.SOA(origin)
@@ -39,7 +39,7 @@ func IncrementalTransfer(z *zone.Zone, origin string, serial uint32, now time.Ti
 	return slices.Values(slices.Concat([][]dns.RR{{soa}, {was}}, d.removed, [][]dns.RR{{soa}}, d.added, [][]dns.RR{{soa}}))
 }
 
-// zoneDifference is what one version of an origin has and another has not.
+// zoneDifference is the difference of two versions of an origin.
 type zoneDifference struct {
 	origin         string
 	removed, added [][]dns.RR
@@ -47,8 +47,8 @@ type zoneDifference struct {
 	buf            []byte
 }
 
-// compareNames collects the records of the names that only one of two versions has. It
-// reports false if they are too many.
+// compareNames adds the records of the names that only one of two versions has. It reports false if
+// they are more than maxDifference.
 func (d *zoneDifference) compareNames(before *zone.Zone, at time.Time, after *zone.Zone, now time.Time, names []string) bool {
 	var had []dns.RR
 	gone := make(map[string]bool) // by wire form
@@ -87,8 +87,8 @@ func (d *zoneDifference) compareNames(before *zone.Zone, at time.Time, after *zo
 	return true
 }
 
-// isShorter reports whether the difference has fewer octets than the version. It looks
-// at no more of it than is needed.
+// isShorter reports whether the difference has fewer octets than the version. It looks at no more
+// of the version than it needs.
 func (d *zoneDifference) isShorter(z *zone.Zone, now time.Time) bool {
 	whole := 0
 	for name := range z.Names(d.origin, now) {
@@ -102,8 +102,8 @@ func (d *zoneDifference) isShorter(z *zone.Zone, now time.Time) bool {
 	return false
 }
 
-// packRecord returns the wire form of a record, until it is called again. It is empty for
-// one that cannot be sent.
+// packRecord returns the wire form of a record, which is valid until the next call. It is empty for
+// a record that cannot be sent.
 func (d *zoneDifference) packRecord(rr dns.RR) []byte {
 	n, err := dns.PackRR(rr, d.buf, 0, nil, false)
 	if err != nil {
@@ -112,7 +112,7 @@ func (d *zoneDifference) packRecord(rr dns.RR) []byte {
 	return d.buf[:n]
 }
 
-// appendRecords appends the records of a name in a version.
+// appendRecords returns rrs with the records of a name in a version appended.
 func appendRecords(rrs []dns.RR, z *zone.Zone, origin, name string, now time.Time) []dns.RR {
 	for r := range z.Records(origin, name, now) {
 		rrs = AppendAnswer(rrs, r, name, 0)

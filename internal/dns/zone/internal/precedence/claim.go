@@ -7,8 +7,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/subtree"
 )
 
-// claimMark returns the mark of a node for the services above that have its name,
-// alive or not, published or not: lookups look closer where there is one.
+// claimMark returns the mark of a node for the services above that have its name, alive or not,
+// published or not. A lookup examines these services where there is a mark.
 func (w *Writer) claimMark(name, origin string) uint32 {
 	claim := uint32(0)
 	for above, labels := range w.offersAbove(name, origin) {
@@ -19,8 +19,8 @@ func (w *Writer) claimMark(name, origin string) uint32 {
 	return claim
 }
 
-// offersAbove yields the offers above a name, alive or not, published or not, and the labels of the name
-// in front of the fqdn of each.
+// offersAbove returns the offers above a name, alive or not, published or not, each with the labels
+// of the name in front of its fqdn.
 func (w *Writer) offersAbove(name, origin string) iter.Seq2[*Offer, string] {
 	return func(yield func(*Offer, string) bool) {
 		for up := name; up != origin; {
@@ -34,8 +34,8 @@ func (w *Writer) offersAbove(name, origin string) iter.Seq2[*Offer, string] {
 	}
 }
 
-// markClaims marks the nodes below n anew whose names the services had, or have
-// now, beside their fqdn. Either may be nil.
+// markClaims sets the marks of those nodes below n whose names the services had or have beside
+// their fqdn. Either service may be nil.
 func (w *Writer) markClaims(n *Node, origin string, services ...*Offer) {
 	if !n.HasNodesBelow() {
 		return // nothing is below, as mostly
@@ -58,13 +58,13 @@ func (w *Writer) markClaims(n *Node, origin string, services ...*Offer) {
 	}
 }
 
-// countOffer adds or takes away, n times, what an offer leaves unpublished.
+// countOffer adds n times what an offer leaves unpublished to the faults.
 func (w *Writer) countOffer(o *Offer, n int) {
 	o.eachFault(w.index.Get, func(owner uint32, kind subtree.Fault, k int) { w.CountFault(int(owner), kind, n*k) })
 }
 
-// eachFault tells what an offer leaves unpublished by itself, and those of its instances whose names are
-// taken. Node returns the node of a name.
+// eachFault calls tell for what an offer leaves unpublished by itself, and for those of its
+// instances whose names are taken. Node returns the node of a name.
 func (o *Offer) eachFault(node func(name string) *Node, tell func(owner uint32, kind subtree.Fault, n int)) {
 	above := node(o.FQDN()).HasNodesBelow()
 	for owner, t := range o.OwnerTrees() {
@@ -83,9 +83,9 @@ func (o *Offer) eachFault(node func(name string) *Node, tell func(owner uint32, 
 	}
 }
 
-// countNode adds or takes away, n times, what is unpublished because of the first offer at
-// a node: that offer when an earlier owner has the name already, and the instances of
-// services above that have it no more.
+// countNode adds n times what is unpublished because of the first offer at a node: that offer
+// itself when an earlier owner has the name already, and the instances of services above that have
+// lost their name.
 func (w *Writer) countNode(name, origin string, at *Node, n int) {
 	if at == nil || at.first == nil {
 		return

@@ -1,7 +1,7 @@
-// Package precedence decides who has which name: it holds the offers of all
-// owners, each a compiled service, in a tree of names.
+// Package precedence decides which offer has which name. A [Writer] keeps the [Offer] values of all
+// owners, each a compiled service, in a tree of names, and publishes a [Tree].
 //
-// Of two offers of one fqdn, the owner that comes first in the Corefile has it;
+// Of two offers of one fqdn, that of the owner which comes first in the Corefile has the name;
 // of one owner, the service whose name is smaller. The other offers are kept and
 // take over when the first one expires or goes.
 //
@@ -10,10 +10,10 @@
 // one owner, the service has its fqdn, and the instance is left without a name of
 // its own there. Of two owners, the first has the name. The service of the later
 // owner is then published nowhere, as if its fqdn were the fqdn of the other:
-// neither are the names derived from it. Services further down are services of
+// the names derived from it are not published either. Services further down are services of
 // their own.
 //
-// All of this depends on who is alive, and so on the time. A [Writer] marks the
-// names that several want, and a query of a [Tree] finds out who has them; names
-// that nobody else wants, as nearly all, cost a query nothing.
+// All of this depends on which offers are alive, and so on the time. A Writer marks the
+// names that several offers want, and a query of a Tree decides which of them has the name. Nearly all
+// names have one offer, and cost a query nothing more.
 package precedence

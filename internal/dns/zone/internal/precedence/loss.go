@@ -13,15 +13,15 @@ type LossRule uint8
 
 // The rules.
 const (
-	NoLoss     LossRule = iota // it is published
-	Expired                    // it is stale, and its retention is over
+	NoLoss     LossRule = iota // the offer is published
+	Expired                    // the offer is stale, and its retention is over
 	OwnerLater                 // another owner that comes first has the fqdn
 	NameLarger                 // a service of the owner with a smaller name has the fqdn
 	TakenAbove                 // a service further up, of an owner that comes first, has the name beside its fqdn
 )
 
-// ExplainLoss returns why an offer of the tree, in the zone of the origin, is not published at
-// its fqdn, and the offer that it loses against, which may itself be published nowhere.
+// ExplainLoss returns why an offer of the tree, in the zone of the origin, is not published at its
+// fqdn, and the offer that has the name instead, which may itself be published nowhere.
 func (t *Tree) ExplainLoss(origin string, o *Offer, now time.Time) (LossRule, *Offer) {
 	if !t.isAlive(o, now) {
 		return Expired, nil
@@ -44,9 +44,9 @@ func (t *Tree) ExplainLoss(origin string, o *Offer, now time.Time) (LossRule, *O
 	return NoLoss, nil
 }
 
-// OffersWanting yields the offers, published or not, that would have records at the name, which
-// is in the zone of the origin, if there were no others: those with the fqdn first, and
-// then those further up. Those of one fqdn are in order of precedence.
+// OffersWanting returns the offers, published or not, that would have records at the name if there
+// were no others. The name is in the zone of the origin. Offers with that fqdn come first, and then
+// those further up; those of one fqdn are in order of precedence.
 func (t *Tree) OffersWanting(origin, name string) iter.Seq[*Offer] {
 	return func(yield func(*Offer) bool) {
 		var buf [4]*Offer
@@ -72,8 +72,8 @@ func hasRecords(o *Offer, labels string) bool {
 	return true
 }
 
-// OfferFaults returns what of an offer of the tree is not published, as the owner's faults
-// count it. The result is the caller's.
+// OfferFaults returns how much of an offer of the tree is not published, by kind. The caller may
+// keep the result.
 func (t *Tree) OfferFaults(o *Offer) (faults subtree.Faults) {
 	o.eachFault(t.Node, func(_ uint32, kind subtree.Fault, n int) { faults.Add(kind, n) })
 	return faults

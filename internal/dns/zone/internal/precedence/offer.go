@@ -13,21 +13,22 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// Offer is one service as one owner offers it, compiled. It is immutable. What
-// most queries need comes first, in one piece of memory.
+// Offer is one service as one owner offers it, compiled. It is immutable. The fields that most
+// queries need come first, in one piece of memory.
 type Offer struct {
-	home       nodeItem // that of its fqdn, while nothing else is there or below
-	Generation uint32   // in which the owner has confirmed it last; a stream each second is 136 years
-	Updated    uint32   // when this version came, in seconds since 1970; 0: it is not known
+	home       nodeItem // the node of the fqdn, while there is nothing else at the name or below
+	Generation uint32   // in which the owner has confirmed the offer last; a stream each second is 136 years
+	Updated    uint32   // when this version came, in seconds since 1970; 0: that is not known
 
-	Owner   uint32 // its place in the order of precedence
+	Owner   uint32 // the owner's place in the order of precedence
 	HasHost bool   // an endpoint is a host, so addresses must be looked up
 	Subtree subtree.Subtree
 	Service packed.Service
 }
 
-// ShareOffer returns what the members of a shared name offer together. Its place in the order of precedence is
-// that of the first. It is always live: its members are stale or not.
+// ShareOffer returns the joined offer of the members of a shared name. It has the place of the
+// first member in the order of precedence. It is always live, because each of its members says
+// whether it is stale.
 func ShareOffer(fqdn string, members []subtree.Member, enough int, tier subtree.TierFunc, updated uint32) *Offer {
 	o := &Offer{Owner: members[0].Owner, Subtree: subtree.NewShared(fqdn, members, enough, tier), Generation: math.MaxUint32, Updated: updated}
 	o.home = nodeItem{Name: fqdn, Value: Node{first: o}}
@@ -35,7 +36,7 @@ func ShareOffer(fqdn string, members []subtree.Member, enough int, tier subtree.
 	return o
 }
 
-// NewOffer compiles the service s, packed as p, that is published at the fqdn.
+// NewOffer returns the offer of the service s, packed as p, at the fqdn.
 func NewOffer(p packed.Service, s *federation.Service, fqdn string, owner int, refuse subtree.RefuseFunc) *Offer {
 	o := &Offer{Service: p, Owner: uint32(owner)} //nolint:gosec // a small index
 	o.home = nodeItem{Name: fqdn, Value: Node{first: o}}
@@ -44,8 +45,8 @@ func NewOffer(p packed.Service, s *federation.Service, fqdn string, owner int, r
 	return o
 }
 
-// WithGeneration returns the same offer in another generation: the owner has sent it
-// again on a new stream.
+// WithGeneration returns the same offer in another generation, because the owner has sent it again
+// on a new stream.
 func (o *Offer) WithGeneration(generation uint64) *Offer {
 	c := *o
 	c.Generation = uint32(generation) //nolint:gosec // see the field
@@ -53,15 +54,16 @@ func (o *Offer) WithGeneration(generation uint64) *Offer {
 	return &c
 }
 
-// FQDN returns where the service is published.
+// FQDN returns the name at which the service is published.
 func (o *Offer) FQDN() string { return o.home.Name }
 
-// OwnerTrees yields the subtrees that the offer has, with their owners: of a shared name those of its members.
+// OwnerTrees returns the subtrees of the offer with their owners. For a shared name these are the
+// subtrees of its members.
 func (o *Offer) OwnerTrees() iter.Seq2[uint32, *subtree.Subtree] {
 	return o.Subtree.MemberTrees(o.Owner)
 }
 
-// EstimatedSize estimates the memory of the offer, in octets.
+// EstimatedSize returns an estimate of the memory of the offer, in octets.
 func (o *Offer) EstimatedSize() int {
 	const (
 		perOffer = 512
@@ -74,25 +76,25 @@ func (o *Offer) EstimatedSize() int {
 	return perOffer + len(o.Service.Octets()) + perPart*(endpoints+instances) + 2*instances*endpoints // 2: one that an instance selects
 }
 
-// CompareOffers orders the offers of one name: by owner, then by the name of the
-// service. It does not depend on who came first.
+// CompareOffers orders the offers of one name: by owner, and then by the name of the service. It
+// does not depend on which offer came first.
 func CompareOffers(x, y *Offer) int { return x.compareWith(y.Owner, y.Service.Name()) }
 
-// compareWith is CompareOffers with an offer of that owner and of a service of that name.
+// compareWith compares the offer with one of that owner and of a service of that name, as
+// CompareOffers does.
 func (o *Offer) compareWith(owner uint32, service string) int {
 	return cmp.Or(cmp.Compare(o.Owner, owner), strings.Compare(o.Service.Name(), service))
 }
 
-// Node stands for a name that is the fqdn of a service, or above one. A nil Node
-// is a name that is neither.
+// Node is a name that is the fqdn of a service, or above one. A nil Node is a name that is neither.
 type Node struct {
-	first *Offer      // the one that comes first; nil when there is none
-	more  *nodeExtras // nil where there is nothing more, as mostly
+	first *Offer      // the offer that comes first; nil when there is none
+	more  *nodeExtras // nil for most nodes
 }
 
 // nodeExtras is what a node has beside its first offer.
 type nodeExtras struct {
-	others   *[]*Offer // the other ones, in order of precedence, and never written; nil: there are none, as mostly
+	others   *[]*Offer // the other offers, in order of precedence, and never written; nil for most nodes
 	children uint32    // nodes one label below
 	claim    uint32    // 1 + the first owner with a service above that has the name as well; 0 when none has
 }
@@ -100,7 +102,7 @@ type nodeExtras struct {
 // noMore is what a node has beside its first offer, mostly.
 var noMore nodeExtras //nolint:gochecknoglobals // a constant that Go has no word for
 
-// extrasOrNone returns what the node has beside its first offer. It must not be changed.
+// extrasOrNone returns what the node has beside its first offer. The caller must not change it.
 func (n *Node) extrasOrNone() *nodeExtras {
 	if n.more == nil {
 		return &noMore
@@ -127,7 +129,7 @@ func (n *Node) AppendOffers(list []*Offer) []*Offer {
 	return slices.AppendSeq(list, n.allOffers())
 }
 
-// allOffers yields all offers at the node, in order of precedence.
+// allOffers returns all offers at the node, in order of precedence.
 func (n *Node) allOffers() iter.Seq[*Offer] {
 	return func(yield func(*Offer) bool) {
 		if n == nil || n.first == nil || !yield(n.first) {
@@ -149,13 +151,13 @@ func (n *Node) otherOffers() []*Offer {
 	return nil
 }
 
-// mayBeClaimed reports whether a service above, of an owner that comes before that of
-// the offer, may have the name of the node: if it is published.
+// mayBeClaimed reports whether a service above, of an owner that comes before that of the offer,
+// has the name of the node if it is published.
 func (n *Node) mayBeClaimed(o *Offer) bool {
 	claim := n.extrasOrNone().claim
 	return claim != 0 && claim <= o.Owner
 }
 
-// isTaken reports whether the name of an instance of the offer, which has the node
-// n, if any, is that of a service instead.
+// isTaken reports whether a service has the name of an instance of the offer. N is the node of that
+// name, or nil.
 func (n *Node) isTaken(o *Offer) bool { return n != nil && n.first != nil && n.first.Owner <= o.Owner }

@@ -9,8 +9,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/trie"
 )
 
-// Tree is one version of who has which name. It is immutable, and many
-// goroutines may use it at once.
+// Tree is one version of which offer has which name. It is immutable, and many goroutines may use
+// it at once.
 type Tree struct {
 	index trie.Map[Node]
 	lives []OfferLife // by owner
@@ -20,8 +20,8 @@ type Tree struct {
 type OfferLife struct {
 	// Live is the first generation that is not stale.
 	Live uint64
-	// Expires is when stale offers are gone; zero is never. An offer whose
-	// remaining life is under a second is gone, for no TTL is left to give it.
+	// Expires is when stale offers are gone; zero is never. An offer with
+	// less than a second left is gone, because no TTL is left for it.
 	Expires time.Time
 }
 
@@ -36,11 +36,11 @@ func (l *OfferLife) isStale(o *Offer) bool { return uint64(o.Generation) < l.Liv
 // Node returns the node of a name, or nil.
 func (t *Tree) Node(name string) *Node { return t.index.Get(name) }
 
-// All yields every name that has a node, in no particular order.
+// All returns every name that has a node, in no particular order.
 func (t *Tree) All() iter.Seq[*trie.Item[Node]] { return t.index.All() }
 
-// ChangedNames yields the names at which another offer is the first in a later version of the tree, or one with
-// another TTL. Ages reports whether stale offers of an owner have another one.
+// ChangedNames returns the names at which a later version of the tree has another first offer, or
+// the same one with another TTL. Ages reports whether stale offers of an owner have another TTL.
 func (t *Tree) ChangedNames(later *Tree, ages func(owner uint32) bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for was, is := range t.index.Differences(&later.index) {
@@ -60,8 +60,7 @@ func (t *Tree) ChangedNames(later *Tree, ages func(owner uint32) bool) iter.Seq[
 	}
 }
 
-// IsStale reports whether the owner of an offer has not confirmed it since it was
-// lost.
+// IsStale reports whether the owner has not confirmed an offer since it was lost.
 func (t *Tree) IsStale(o *Offer) bool { return t.lives[o.Owner].isStale(o) }
 
 // isAlive reports whether an offer has not expired.
@@ -69,8 +68,8 @@ func (t *Tree) isAlive(o *Offer, now time.Time) bool {
 	return !t.IsStale(o) || !t.lives[o.Owner].HasExpired(now)
 }
 
-// FirstOffer returns the first offer at the node that is alive, or nil. It has the
-// name unless a service above has it: see Holder.
+// FirstOffer returns the first offer at the node that is alive, or nil. That offer has the name
+// unless a service above has it: see Holder.
 func (t *Tree) FirstOffer(n *Node, now time.Time) *Offer {
 	if n == nil || n.first == nil {
 		return nil
@@ -86,8 +85,8 @@ func (t *Tree) FirstOffer(n *Node, now time.Time) *Offer {
 	return nil
 }
 
-// Holder returns the offer that is published at a name in the zone of the origin,
-// or nil. N is the node of the name.
+// Holder returns the offer that is published at a name in the zone of the origin, or nil. N is the
+// node of the name.
 func (t *Tree) Holder(origin, name string, n *Node, now time.Time) *Offer {
 	o := t.FirstOffer(n, now)
 	if o == nil || !n.mayBeClaimed(o) {

@@ -8,37 +8,38 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/trie"
 )
 
-// FaultFQDN counts offers whose fqdn another service has.
+// FaultFQDN counts offers whose fqdn belongs to another service.
 const FaultFQDN = subtree.Fault("fqdn_conflict")
 
-// Writer holds the offers of all owners and publishes who has which name. It
-// belongs to one goroutine.
+// Writer keeps the offers of all owners, with counts of what is not published, and publishes versions of the
+// tree. It belongs to one goroutine. It keeps all offers of a name and not only the first one, because
+// another one has the name when the first one expires.
 //
 // A change looks at all offers of its fqdn and of the names above, one by one. An owner cannot
-// make them many, as a catalog takes packed.MaxServicesPerFQDN of one fqdn. Those of fqdns that
-// the configuration renames to one add up.
+// make them many, because a catalog accepts packed.MaxServicesPerFQDN at one fqdn. Only those of
+// fqdns that the configuration renames to one add up.
 type Writer struct {
 	index  *trie.Writer[Node] // with what is not yet published
 	origin func(name string) string
 	owners []ownerOffers
-	lives  []OfferLife // by owner; a version has it, so it is never written
+	lives  []OfferLife // by owner; never written, because versions share it
 }
 
-// ownerOffers is what one of them offers.
+// ownerOffers counts the offers of one owner.
 type ownerOffers struct {
 	published map[offerCohort]int // how many offers are first at their names, none of them 0
 	faults    subtree.Faults
-	recounted bool // since RecountedOwners
+	recounted bool // faults has changed since RecountedOwners
 }
 
-// offerCohort are offers of one owner that become stale, and live, together.
+// offerCohort identifies offers of one owner that become stale, or live, together.
 type offerCohort struct {
 	origin     string // of the zone in which they are published
 	generation uint64
 }
 
-// NewWriter returns a writer without offers, for so many owners. Origin returns
-// the longest origin of the zones that a name is in.
+// NewWriter returns a writer without offers, for so many owners. Origin returns the longest origin
+// that has a name.
 func NewWriter(owners int, origin func(name string) string) *Writer {
 	w := &Writer{
 		index: trie.NewWriter[Node](), origin: origin, owners: make([]ownerOffers, owners), lives: make([]OfferLife, owners),
@@ -54,8 +55,8 @@ func (w *Writer) Publish() Tree {
 	return Tree{index: w.index.Publish(), lives: w.lives}
 }
 
-// FindOffer returns what an owner offers at an fqdn under the name of a service, or nil. What
-// several owners share is nobody's.
+// FindOffer returns the offer of an owner at an fqdn, by the name of its service, or nil. A joined
+// offer of several owners is not found.
 func (w *Writer) FindOffer(owner int, fqdn, service string) *Offer {
 	for o := range w.index.Get(fqdn).allOffers() {
 		if o.compareWith(uint32(owner), service) == 0 && o.Subtree.SharedName() == nil { //nolint:gosec // a small index
@@ -65,17 +66,17 @@ func (w *Writer) FindOffer(owner int, fqdn, service string) *Offer {
 	return nil
 }
 
-// OwnerFaults counts what the owner offers and what is not published. The caller must
-// not change it.
+// OwnerFaults returns how much of the owner's offers is not published, by kind. The caller must not
+// change it.
 func (w *Writer) OwnerFaults(owner int) subtree.Faults { return w.owners[owner].faults }
 
-// CountFault adds n, which may be negative, to the count of one kind.
+// CountFault adds n, which may be negative, to the owner's count of one kind.
 func (w *Writer) CountFault(owner int, kind subtree.Fault, n int) {
 	w.owners[owner].faults.Add(kind, n)
 	w.owners[owner].recounted = true
 }
 
-// RecountedOwners returns the owners of which something was counted since the last call.
+// RecountedOwners returns the owners whose faults have changed since the last call.
 func (w *Writer) RecountedOwners() (owners []int) {
 	for i := range w.owners {
 		if w.owners[i].recounted {
@@ -86,8 +87,8 @@ func (w *Writer) RecountedOwners() (owners []int) {
 	return owners
 }
 
-// SetLife sets how long the offers of an owner last. It returns the origins of the zones in which
-// some that are published become stale or live.
+// SetLife sets how long the offers of an owner last. It returns the origins in which published
+// offers become stale or live.
 func (w *Writer) SetLife(owner int, l OfferLife) (origins []string) {
 	was := w.lives[owner]
 	for c := range w.owners[owner].published {
@@ -100,15 +101,14 @@ func (w *Writer) SetLife(owner int, l OfferLife) (origins []string) {
 	return origins
 }
 
-// ExchangeOffer puts an offer in the place of another one of the same service, both of
-// them at the fqdn. Either may be nil. It reports whether the answers of the zone
-// change.
+// ExchangeOffer replaces an offer by another one of the same service at the fqdn. Either may be
+// nil. It reports whether the answers of the zone change.
 func (w *Writer) ExchangeOffer(fqdn string, old, offer *Offer) bool {
 	n, origin := w.index.Get(fqdn), w.origin(fqdn)
 	before := n
 	first, others := exchangedOffers(n, old, offer)
-	// Mostly a service changes that stays where it is. Who else wants the name is
-	// looked at only when that may have changed.
+	// Mostly a service changes and stays where it is. Other offers of the name are
+	// examined only when the owners of the name may have changed.
 	sameOwners := old != nil && offer != nil
 	claim := uint32(0)
 	if sameOwners {
@@ -143,8 +143,8 @@ func (w *Writer) ExchangeOffer(fqdn string, old, offer *Offer) bool {
 	return !w.sameAnswers(was, first)
 }
 
-// countPublished adds n to the offers that are first at their names in a zone: one, which may be
-// nil.
+// countPublished adds n to the count of offers that are first at their names in a zone. The offer
+// may be nil.
 func (w *Writer) countPublished(origin string, o *Offer, n int) {
 	if o == nil {
 		return
@@ -155,15 +155,14 @@ func (w *Writer) countPublished(origin string, o *Offer, n int) {
 	}
 }
 
-// countFQDN adds n to what the owner of an offer, which may be nil, has not published
-// because others have the fqdn.
+// countFQDN adds n to the FaultFQDN of the owner of an offer, which may be nil.
 func (w *Writer) countFQDN(o *Offer, n int) {
 	if o != nil {
 		w.CountFault(int(o.Owner), FaultFQDN, n)
 	}
 }
 
-// exchangedOffers returns the offers at a node with one in the place of another.
+// exchangedOffers returns the offers at a node after one was replaced by another.
 func exchangedOffers(n *Node, old, offer *Offer) (first *Offer, others []*Offer) {
 	if first = n.firstOffer(); first != nil {
 		others = n.otherOffers()
@@ -175,7 +174,7 @@ func exchangedOffers(n *Node, old, offer *Offer) (first *Offer, others []*Offer)
 	case len(others) == 0:
 		first = nil
 	default:
-		first, others = others[0], slices.Clone(others[1:]) // in memory that does not keep the first
+		first, others = others[0], slices.Clone(others[1:]) // a copy, which does not keep the first in memory
 	}
 	switch {
 	case offer == nil:
@@ -190,7 +189,7 @@ func exchangedOffers(n *Node, old, offer *Offer) (first *Offer, others []*Offer)
 	return first, others
 }
 
-// sameAnswers reports whether two offers, which may be nil, are answered alike.
+// sameAnswers reports whether two offers, which may be nil, have the same answers.
 func (w *Writer) sameAnswers(x, y *Offer) bool {
 	if !sameService(x, y) {
 		return false
@@ -198,7 +197,8 @@ func (w *Writer) sameAnswers(x, y *Offer) bool {
 	return x == nil || w.lives[x.Owner].isStale(x) == w.lives[x.Owner].isStale(y)
 }
 
-// sameService reports whether two offers, which may be nil, are answered alike but for their TTL.
+// sameService reports whether two offers, which may be nil, have the same answers except for the
+// TTL.
 func sameService(x, y *Offer) bool {
 	if x == nil || y == nil {
 		return x == y
@@ -206,8 +206,8 @@ func sameService(x, y *Offer) bool {
 	return x.Owner == y.Owner && x.Service == y.Service && x.Subtree.SharedName() == y.Subtree.SharedName()
 }
 
-// assignOffers gives a name, which has the node n or is new, these offers and the
-// claim. It returns the new node, or nil when there is none.
+// assignOffers gives these offers and the claim to a name, which has the node n or is new. It
+// returns the new node, or nil when there is none.
 func (w *Writer) assignOffers(name, origin string, n *Node, first *Offer, others []*Offer, claim uint32) *Node {
 	children := uint32(0)
 	if n == nil {
@@ -236,8 +236,8 @@ func (w *Writer) assignOffers(name, origin string, n *Node, first *Offer, others
 	return &at.Value
 }
 
-// LinkParents makes the names above a name exist, up to the origin (RFC 8020). It is
-// called once for a name that is new.
+// LinkParents makes nodes for the names above a name, up to the origin (RFC 8020). It is called
+// once for a new name.
 func (w *Writer) LinkParents(name, origin string) {
 	for name != origin {
 		name = domain.Parent(name)
@@ -257,7 +257,7 @@ func (n *Node) withChildren(children uint32) Node {
 	return Node{n.first, &m}
 }
 
-// unlinkParents is the reverse of LinkParents, for a node that was deleted.
+// unlinkParents takes back LinkParents, for a node that was deleted.
 func (w *Writer) unlinkParents(name, origin string) {
 	for name != origin {
 		name = domain.Parent(name)

@@ -1,5 +1,5 @@
 // Package record makes DNS records of plain values, and knows how large they are.
-// Package record asks it what fits a message when it compiles a service; package
+// Package subtree asks it what fits a message when it compiles a service, and package
 // reply makes the records of a reply with it. Every record is made for one call
-// and is the caller's.
+// and belongs to the caller.
 package record

@@ -16,8 +16,8 @@ const (
 	// for: a pointer, type, class, TTL and length.
 	Header = 2 + 2 + 2 + 4 + 2
 
-	// SRVHeader is the size of an SRV record but for the text of its target,
-	// which is not compressed (RFC 2782) and one octet longer than that.
+	// SRVHeader is the size of an SRV record without the text of its target,
+	// which is not compressed (RFC 2782) and one octet longer than its text.
 	SRVHeader = Header + 6 + 1
 
 	// MinAddress is the size of the smallest address record, an A record.
@@ -67,12 +67,12 @@ func AnyAnswer(name string, ttl uint32) dns.RR {
 	return &dns.HINFO{Hdr: newHeader(name, dns.TypeHINFO, ttl), Cpu: "RFC8482"}
 }
 
-// TypeHolds reports whether an address is what a record of the type, A or AAAA,
-// holds. The address is unmapped.
+// TypeHolds reports whether a record of the type, A or AAAA, can have an address. The address is
+// unmapped.
 func TypeHolds(qtype uint16, ip netip.Addr) bool { return ip.Is4() == (qtype == dns.TypeA) }
 
-// AppendAddresses appends the A or AAAA records of addresses that are all of one type,
-// as many as fit a message.
+// AppendAddresses returns rrs with the A or AAAA records of addresses appended, as many as fit a
+// message. The addresses are of one type.
 func AppendAddresses(rrs []dns.RR, name string, ips []netip.Addr, ttl uint32) []dns.RR {
 	switch {
 	case len(ips) == 0:
@@ -102,7 +102,8 @@ func NewBlock(v4, v6 int) AddressBlock {
 	return AddressBlock{make([]aRecord, 0, v4), make([]aaaaRecord, 0, v6)}
 }
 
-// NewAddress is the function Address, for a record in the block while there is room.
+// NewAddress returns what the function NewAddress does, in a record of the block while there is
+// room.
 func (b *AddressBlock) NewAddress(name string, ip netip.Addr, ttl uint32) dns.RR {
 	v4, v6 := len(b.v4), len(b.v6)
 	switch {
@@ -139,7 +140,7 @@ func (r *aaaaRecord) fill(name string, ip netip.Addr, ttl uint32) dns.RR {
 	return &r.AAAA
 }
 
-// appendSet appends the records of one RRset, which are one allocation.
+// appendSet returns rrs with the records of one RRset appended, which are one allocation.
 func appendSet[R any, P interface {
 	*R
 	fill(name string, ip netip.Addr, ttl uint32) dns.RR

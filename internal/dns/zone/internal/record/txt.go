@@ -13,8 +13,8 @@ import (
 // section 3.3.14).
 const MaxString = 255
 
-// TXT appends the records that have these RDATA: strings, each behind its length
-// in one octet.
+// TXT returns rrs with the records of these RDATA appended. RDATA are strings, each after its
+// length in one octet.
 func TXT(rrs []dns.RR, name string, ttl uint32, rdata []string) []dns.RR {
 	n := 0
 	for _, text := range rdata {
@@ -27,7 +27,7 @@ func TXT(rrs []dns.RR, name string, ttl uint32, rdata []string) []dns.RR {
 	for i, text := range rdata {
 		begin := len(all)
 		for s := range TXTStrings(text) {
-			// The library takes a backslash as the start of an escape.
+			// The DNS library reads a backslash as the start of an escape.
 			all = append(all, strings.ReplaceAll(s, `\`, `\\`))
 		}
 		records[i] = dns.TXT{Hdr: newHeader(name, dns.TypeTXT, ttl), Txt: all[begin:len(all):len(all)]}
@@ -36,7 +36,7 @@ func TXT(rrs []dns.RR, name string, ttl uint32, rdata []string) []dns.RR {
 	return rrs
 }
 
-// TXTStrings yields the strings of a TXT record (RFC 1035 section 3.3).
+// TXTStrings returns the strings of a TXT record (RFC 1035 section 3.3).
 func TXTStrings(rdata string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for len(rdata) > 0 {
@@ -61,6 +61,6 @@ func CompareTXT(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// SizeTXT returns the size of the record as the server counts it when it decides
-// whether a reply must be truncated: it counts escapes as they are written.
+// SizeTXT returns the size of the record in the way of the DNS library, which counts escapes as
+// they are written when it decides whether a reply must be truncated.
 func SizeTXT(rdata string) int { return Header + len(rdata) + strings.Count(rdata, `\`) }

@@ -9,7 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/domain"
 )
 
-// allEndpoints returns all of them. They must not be changed.
+// allEndpoints returns all endpoints. The caller must not change them.
 func (t *Subtree) allEndpoints() []Endpoint {
 	if r := t.rare; r != nil && r.endpoints != nil {
 		return r.endpoints
@@ -17,7 +17,7 @@ func (t *Subtree) allEndpoints() []Endpoint {
 	return t.endpoint[:]
 }
 
-// SelectAll selects every endpoint.
+// SelectAll returns the selection of every endpoint.
 func (t *Subtree) SelectAll() Selection { return everything[:len(t.allEndpoints())] }
 
 // Endpoint returns an endpoint by its index. The caller must not change it.
@@ -28,8 +28,8 @@ func (t *Subtree) HasHost() bool {
 	return slices.ContainsFunc(t.allEndpoints(), func(ep Endpoint) bool { return ep.IsHost() })
 }
 
-// orderEndpoints fills in the endpoints of the service. It returns for every endpoint of the service
-// the index of the one that has its target and port.
+// orderEndpoints fills in the endpoints of the subtree. It returns, for every endpoint of the
+// service, the index of the one with its target and port.
 func (c *serviceCompiler) orderEndpoints() (places []uint16) {
 	own := make([]Endpoint, len(c.service.Endpoints))
 	for i, e := range c.service.Endpoints {
@@ -43,10 +43,10 @@ func (c *serviceCompiler) orderEndpoints() (places []uint16) {
 	return places
 }
 
-// sortEndpoints returns endpoints by SRV target and port, each
-// pair once: RFC 2181 section 5 allows no record twice in an RRset, and the order
-// is a function of the content so that signatures over a set can be cached. It
-// returns for every one of own the index of the one that has its target and port.
+// sortEndpoints returns endpoints by SRV target and port, each pair once: RFC 2181 section 5 allows
+// no record twice in an RRset, and the order depends on the content alone, so that signatures over
+// a set can be cached. It also returns, for every one of own, the index of the endpoint with its
+// target and port.
 func sortEndpoints(own []Endpoint, fqdn string) (endpoints []Endpoint, places []uint16) {
 	order, targets := make([]uint16, len(own)), make([]string, len(own))
 	var text strings.Builder
@@ -56,8 +56,8 @@ func sortEndpoints(own []Endpoint, fqdn string) (endpoints []Endpoint, places []
 	compare := func(a, b uint16) int {
 		return cmp.Or(strings.Compare(targets[a], targets[b]), cmp.Compare(own[a].Port, own[b].Port))
 	}
-	// A host can be the name of an IP address of this service, which then stands
-	// for both.
+	// A host can be the name of an IP address of this service. Then the IP address
+	// stands for both.
 	isHost := func(i uint16) int {
 		if own[i].IsHost() {
 			return 1
@@ -77,15 +77,15 @@ func sortEndpoints(own []Endpoint, fqdn string) (endpoints []Endpoint, places []
 	return endpoints, places
 }
 
-// Target returns the SRV target of an endpoint: its host, or the name below the
-// fqdn that has its IP address and no other. Such a name is written to b: for many
-// endpoints, a builder with room for all of them saves an allocation for each.
+// Target returns the SRV target of an endpoint: its host, or the name below the fqdn that has its
+// IP address and no other. It writes such a name to b, because one builder with room for all names
+// saves an allocation for each.
 func (t *Subtree) Target(b *strings.Builder, i uint16, fqdn string) string {
 	return targetName(b, t.Endpoint(i).Address, fqdn)
 }
 
-// TargetLen returns the length of Target. One that is above domain.MaxName is no
-// name of DNS, so that the endpoint has no SRV record.
+// TargetLen returns the length of Target. If it is above domain.MaxName, the target is no name of
+// DNS, and the endpoint has no SRV record.
 func (t *Subtree) TargetLen(i uint16, fqdn string) int {
 	return targetLen(t.Endpoint(i).Address, fqdn)
 }

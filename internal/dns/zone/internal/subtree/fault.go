@@ -6,12 +6,12 @@ import "github.com/hamlet-federation/coredns-federation/federation"
 // published, or not by this owner. It is the value of a metric label.
 type Fault string
 
-// The faults of one service. Package zone has those of services among each other.
+// The faults of one service. Package precedence has those between services.
 const (
 	FaultOutOfZone    = Fault(federation.ReasonOutOfZone)
 	FaultReservedName = Fault(federation.ReasonReservedName)
 	FaultInstanceID   = Fault("instance_id")       // the ID is no DNS name, so the instance has no name of its own
-	FaultInstanceName = Fault("instance_conflict") // an instance, or a service, wants a name that an instance or a service has
+	FaultInstanceName = Fault("instance_conflict") // an instance, or a service, wants a name that another one has
 	FaultNameTooLong  = Fault("name_too_long")     // a derived name is longer than DNS allows
 	FaultTXT          = Fault("txt_dropped")       // a string does not fit or is no DNS-SD pair
 	FaultSize         = Fault("rrset_too_large")   // an RRset does not fit a message

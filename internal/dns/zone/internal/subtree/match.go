@@ -9,17 +9,17 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/domain"
 )
 
-// Match is what a name at or below the fqdn stands for.
+// Match says what a name at or below the fqdn stands for.
 type Match struct {
 	Role      domain.Role
-	Instance  *Instance           // of an instance, and of the labels of its protocol
-	Endpoints Selection           // of a service, an instance or a protocol; by rank where it is for SRV records
-	Protocol  federation.Protocol // of an instance or a protocol
-	Address   netip.Addr          // of an address
+	Instance  *Instance           // for an instance, and for the labels of its protocol
+	Endpoints Selection           // for a service, an instance or a protocol; by rank for SRV records
+	Protocol  federation.Protocol // for an instance or a protocol
+	Address   netip.Addr          // for an address
 }
 
-// HasLabels reports whether the labels in front of the fqdn stand for something:
-// records, or an empty non-terminal.
+// HasLabels reports whether the labels in front of the fqdn stand for records or for an empty
+// non-terminal.
 func (t *Subtree) HasLabels(labels string) bool {
 	if s := t.SharedName(); s != nil {
 		return slices.ContainsFunc(s.Members, func(m Member) bool { return m.Tree.HasLabels(labels) })
@@ -27,7 +27,8 @@ func (t *Subtree) HasLabels(labels string) bool {
 	return t.MatchLabels(labels).Role != domain.Missing
 }
 
-// MatchLabels finds what the labels in front of the fqdn stand for. A shared name has to be Joined.
+// MatchLabels returns what the labels in front of the fqdn stand for. For a shared name, t is the
+// result of Joined.
 func (t *Subtree) MatchLabels(labels string) Match {
 	if strings.HasPrefix(labels, "_") {
 		return t.matchService(labels)
@@ -46,7 +47,7 @@ func (t *Subtree) MatchLabels(labels string) Match {
 	return Match{}
 }
 
-// matchService finds _<protocol>._tcp[.<instance>] and the empty non-terminal
+// matchService returns the match of _<protocol>._tcp[.<instance>], or of the empty non-terminal
 // _tcp[.<instance>].
 func (t *Subtree) matchService(labels string) Match {
 	for p := range t.protocols.each {

@@ -10,7 +10,7 @@ import (
 // Selection lists endpoints of a Subtree by index, in ascending order.
 type Selection []uint16
 
-// everything begins with the list of all endpoints, however many there are.
+// everything begins with the selection of all endpoints, however many there are.
 var everything = func() (all [1 << 16]uint16) { //nolint:gochecknoglobals // a constant that Go has no word for
 	for i := range all {
 		all[i] = uint16(i)
@@ -18,13 +18,12 @@ var everything = func() (all [1 << 16]uint16) { //nolint:gochecknoglobals // a c
 	return all
 }()
 
-// selectEndpoints returns for every instance the endpoints that its selector picks; nil
-// when none has a selector.
-// Hamlet, 'CREATE': 'If there is no matching selector for an Instance, then
-// consumer agent implementors must associate to that Instance all endpoints.'
+// selectEndpoints returns the endpoints that the selector of each instance selects, or nil when no
+// instance has a selector. Hamlet, 'CREATE': 'If there is no matching selector for an Instance,
+// then consumer agent implementors must associate to that Instance all endpoints.'
 //
-// Sets of bits keep the work within instances x selectors x endpoints/64, also
-// for a service that is made to be expensive.
+// Sets of bits keep the work within instances x selectors x endpoints/64, even for a service that
+// is made to be expensive.
 func (c *serviceCompiler) selectEndpoints(places []uint16) []Selection {
 	s := c.service
 	if !slices.ContainsFunc(s.Instances, func(in federation.Instance) bool { return len(in.EndpointSelector) > 0 }) {
@@ -70,10 +69,10 @@ func (c *serviceCompiler) selectEndpoints(places []uint16) []Selection {
 // labelEndpoints holds the endpoints with one label.
 type labelEndpoints struct {
 	first uint16
-	all   endpointSet // nil when that is the only one
+	all   endpointSet // nil when first is the only one
 }
 
-// pickEndpoints returns the endpoints that are in the set; all of them when none is.
+// pickEndpoints returns the endpoints in the set, or all of them when the set is empty.
 func (t *Subtree) pickEndpoints(set endpointSet) Selection {
 	n := set.len()
 	if n == 0 || n == len(t.allEndpoints()) {

@@ -13,18 +13,18 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// Rank is where an endpoint of a shared name stands, the best first: live ones by tier, then stale
-// ones. It is the priority of its SRV record.
+// Rank is the order of the endpoints of a shared name, the best first: live ones by tier, then
+// stale ones. It is the priority of an endpoint's SRV record.
 type Rank uint8
 
 const (
 	// MaxTier is the last tier.
 	MaxTier = 9
 
-	// AllRanks stands behind every endpoint.
+	// AllRanks comes after the rank of every endpoint.
 	AllRanks Rank = 255
 
-	behindLive Rank = 10 // is added to the tier of stale endpoints
+	behindLive Rank = 10 // added to the tier of stale endpoints
 )
 
 // RankOf returns the rank of an endpoint in a tier.
@@ -36,42 +36,44 @@ func RankOf(tier int, stale bool) Rank {
 	return r
 }
 
-// Tier returns the tier of the endpoint.
+// Tier returns the tier of an endpoint with that rank.
 func (r Rank) Tier() int { return int(r % behindLive) }
 
-// IsStale reports whether every owner that says the endpoint is lost.
+// IsStale reports whether every owner of an endpoint with that rank is lost.
 func (r Rank) IsStale() bool { return r >= behindLive }
 
-// MaxMembers is how many owners can share one name: a set of them is a word.
+// MaxMembers is how many owners can share one name. A set of them fits a word.
 const MaxMembers = 64
 
-// SharedName is a name that several owners have. It is no service: it has members, and of each endpoint it is
-// known which of them say it. Which names there are is asked of the members. What answers need is joined
-// by the first query, so that whoever publishes waits for no name, however large.
+// SharedName is a name that several owners have. It is no service: it has members, and for each
+// endpoint the members that publish it. Members is complete from the beginning, and answers which
+// names there are. The first query fills in the rest, under once, so that whoever publishes waits
+// for no name, however large. Nothing changes afterwards: a change of a member makes another
+// SharedName.
 type SharedName struct {
 	Members []Member // in order of precedence
 	Enough  int      // how many live endpoints are enough
 
 	fqdn string
 	tier TierFunc
-	once sync.Once // guards what follows
+	once sync.Once // guards the fields below, which joinMembers fills in
 
 	joined    Subtree
 	points    []sharedEndpoint   // by endpoint
-	places    [][]uint16         // where the endpoints of each member are among those of joined
+	places    [][]uint16         // by member: the indexes of its endpoints in joined
 	instances [][]memberInstance // by Instance.at
-	tellers   []uint8            // the member that has each of the texts
+	tellers   []uint8            // by text: the member that has it
 }
 
-// Member is an owner that shares the name, with what it says.
+// Member is an owner that shares the name, with its service.
 type Member struct {
 	Owner   uint32 // its place in the order of precedence
-	Stale   bool   // whether it has not confirmed what it says since it was lost
+	Stale   bool   // whether the owner has not confirmed the service since it was lost
 	Tree    *Subtree
-	Service packed.Service // that Tree is compiled of
+	Service packed.Service // of which Tree is compiled
 }
 
-// Equal reports whether two members say the same, live or stale.
+// Equal reports whether two members have the same service, live or stale.
 func (m Member) Equal(n Member) bool {
 	return m.Owner == n.Owner && m.Stale == n.Stale && m.Service == n.Service
 }
@@ -79,7 +81,7 @@ func (m Member) Equal(n Member) bool {
 // MemberSet is a set of members, by index in SharedName.Members.
 type MemberSet uint64
 
-// Each yields the indexes of the set.
+// Each passes the indexes of the set to yield.
 func (m MemberSet) Each(yield func(int) bool) {
 	for ; m != 0; m &= m - 1 {
 		if !yield(bits.TrailingZeros64(uint64(m))) {
@@ -91,9 +93,9 @@ func (m MemberSet) Each(yield func(int) bool) {
 // Has reports whether the member at an index is one of the set.
 func (m MemberSet) Has(i int) bool { return m>>i&1 != 0 }
 
-// sharedEndpoint is what is known of an endpoint.
+// sharedEndpoint is what is known of an endpoint of a shared name.
 type sharedEndpoint struct {
-	rank   Rank // the best that a member gives it
+	rank   Rank // the best rank that a member gives the endpoint
 	sayers MemberSet
 }
 
@@ -104,7 +106,7 @@ type memberInstance struct {
 	*Instance
 }
 
-// TierFunc returns the tier of an endpoint with these labels, of an owner.
+// TierFunc returns the tier of an endpoint of an owner, which has these labels.
 type TierFunc func(owner uint32, labels []string) int
 
 // NewShared returns the subtree of a name that members share. The members must not change.
@@ -112,11 +114,12 @@ func NewShared(fqdn string, members []Member, enough int, tier TierFunc) Subtree
 	return Subtree{rare: &rareParts{shared: &SharedName{Members: members, Enough: enough, fqdn: fqdn, tier: tier}}}
 }
 
-// SharedName returns what the subtree has of a shared name; nil for others. It must not be changed.
+// SharedName returns the shared name of the subtree, or nil for a service. The caller must not
+// change it.
 func (t *Subtree) SharedName() *SharedName { return t.rareOrNone().shared }
 
-// Joined returns the subtree that answers queries: that of a shared name has the endpoints, instances
-// and texts of all members; any other is the subtree itself.
+// Joined returns the subtree that answers queries. For a shared name it has the endpoints,
+// instances and texts of all members; otherwise it is the subtree itself.
 func (t *Subtree) Joined() *Subtree {
 	s := t.SharedName()
 	if s == nil {
@@ -126,7 +129,7 @@ func (t *Subtree) Joined() *Subtree {
 	return &s.joined
 }
 
-// joinMembers fills in what the members are together.
+// joinMembers fills in what the members have together.
 func (s *SharedName) joinMembers() {
 	var all []Endpoint
 	for m := range s.Members {
@@ -159,7 +162,7 @@ func (s *SharedName) joinMembers() {
 	}
 }
 
-// addMember notes which endpoints a member says, and in which tiers.
+// addMember adds a member to the endpoints that it has, and to their ranks.
 func (s *SharedName) addMember(m int, of *federation.Service) {
 	member := &s.Members[m]
 	at := make(map[Endpoint]uint16, len(s.places[m]))
@@ -174,8 +177,8 @@ func (s *SharedName) addMember(m int, of *federation.Service) {
 	}
 }
 
-// joinInstances fills in the instances and the texts. What two members say is one instance if ID and
-// protocol are the same. The text is that of the first.
+// joinInstances fills in the instances and the texts. Instances of two members are one if ID and
+// protocol are the same, with the text of the first member.
 func (s *SharedName) joinInstances(services []*federation.Service) {
 	t := &s.joined
 	type key struct {
@@ -232,7 +235,8 @@ func (s *SharedName) addPlaces(to endpointSet, member int, endpoints Selection) 
 	}
 }
 
-// endpointsOf returns the endpoints of an instance that speak a protocol, which is 0 for all of them.
+// endpointsOf returns the endpoints of an instance that speak a protocol, or all of them for the
+// protocol 0.
 func (s *SharedName) endpointsOf(in *Instance, p federation.Protocol) Selection {
 	set, found := newEndpointSet(len(s.points)), false
 	for _, part := range s.instances[in.at] {
@@ -247,7 +251,7 @@ func (s *SharedName) endpointsOf(in *Instance, p federation.Protocol) Selection 
 	return s.joined.pickEndpoints(set)
 }
 
-// textsOf returns the texts of an instance: one for each protocol.
+// textsOf returns the texts of an instance, one for each protocol.
 func (s *SharedName) textsOf(in *Instance) []string {
 	var all []uint16
 	for _, part := range s.instances[in.at] {
@@ -261,13 +265,13 @@ func (s *SharedName) textsOf(in *Instance) []string {
 	return texts
 }
 
-// EndpointRank returns that of an endpoint.
+// EndpointRank returns the rank of an endpoint.
 func (s *SharedName) EndpointRank(i uint16) Rank { return s.points[i].rank }
 
-// MembersSaying returns the members that say an endpoint.
+// MembersSaying returns the members that have an endpoint.
 func (s *SharedName) MembersSaying(i uint16) MemberSet { return s.points[i].sayers }
 
-// MembersSayingAny returns the members that say one of the endpoints.
+// MembersSayingAny returns the members that have one of the endpoints.
 func (s *SharedName) MembersSayingAny(endpoints Selection) (all MemberSet) {
 	for _, i := range endpoints {
 		all |= s.points[i].sayers
@@ -275,8 +279,8 @@ func (s *SharedName) MembersSayingAny(endpoints Selection) (all MemberSet) {
 	return all
 }
 
-// MembersAnswering returns the members that say one of the endpoints up to a rank which is a host or has an address that
-// a record of the type, A or AAAA, holds.
+// MembersAnswering returns the members that have one of the endpoints up to a rank, where that
+// endpoint is a host or has an address of the type, A or AAAA.
 func (s *SharedName) MembersAnswering(endpoints Selection, qtype uint16, last Rank) (all MemberSet) {
 	for _, i := range endpoints {
 		if ip, ok := s.joined.Endpoint(i).Address.IP(); s.points[i].rank <= last && (!ok || record.TypeHolds(qtype, ip)) {
@@ -286,7 +290,7 @@ func (s *SharedName) MembersAnswering(endpoints Selection, qtype uint16, last Ra
 	return all
 }
 
-// MembersSayingAddress returns the members that say an endpoint with the address.
+// MembersSayingAddress returns the members that have an endpoint with the address.
 func (s *SharedName) MembersSayingAddress(ip netip.Addr) (all MemberSet) {
 	for i, ep := range s.joined.rare.endpoints {
 		if own, ok := ep.Address.IP(); ok && own == ip {
@@ -296,7 +300,8 @@ func (s *SharedName) MembersSayingAddress(ip netip.Addr) (all MemberSet) {
 	return all
 }
 
-// MembersDescribing returns the members that have a TXT record of an instance or, where that is nil, of the name.
+// MembersDescribing returns the members that have a TXT record of an instance or, where in is nil,
+// of the name.
 func (s *SharedName) MembersDescribing(in *Instance) (all MemberSet) {
 	if in == nil {
 		for _, m := range s.tellers {
@@ -310,8 +315,8 @@ func (s *SharedName) MembersDescribing(in *Instance) (all MemberSet) {
 	return all
 }
 
-// FirstMember returns the first member that has an instance or, where that is nil, the name, and the instance
-// as it has it.
+// FirstMember returns the first member that has an instance, and its own instance. Where in is nil,
+// it returns the first member of the name.
 func (s *SharedName) FirstMember(in *Instance) (*Member, *Instance) {
 	if in == nil {
 		return &s.Members[0], nil
@@ -320,7 +325,8 @@ func (s *SharedName) FirstMember(in *Instance) (*Member, *Instance) {
 	return &s.Members[first.member], first.Instance
 }
 
-// SortByRank returns endpoints of a shared name with the best ranks first; others as they are.
+// SortByRank returns the endpoints of a shared name with the best ranks first, and other endpoints
+// as they are.
 func (t *Subtree) SortByRank(endpoints Selection) Selection {
 	s := t.SharedName()
 	rank := func(i, j uint16) int { return cmp.Compare(s.points[i].rank, s.points[j].rank) }
@@ -332,7 +338,7 @@ func (t *Subtree) SortByRank(endpoints Selection) Selection {
 	return endpoints
 }
 
-// EndpointsUpTo returns those of the endpoints that stand up to a rank.
+// EndpointsUpTo returns those of the endpoints whose rank is at most last.
 func (s *SharedName) EndpointsUpTo(endpoints Selection, last Rank) Selection {
 	if !slices.ContainsFunc(endpoints, func(i uint16) bool { return s.points[i].rank > last }) {
 		return endpoints
@@ -340,7 +346,7 @@ func (s *SharedName) EndpointsUpTo(endpoints Selection, last Rank) Selection {
 	return slices.DeleteFunc(slices.Clone(endpoints), func(i uint16) bool { return s.points[i].rank > last })
 }
 
-// SRVPriority returns that of the SRV record of an endpoint.
+// SRVPriority returns the priority of the SRV record of an endpoint.
 func (t *Subtree) SRVPriority(i uint16) uint16 {
 	if s := t.SharedName(); s != nil {
 		return uint16(s.points[i].rank)

@@ -15,8 +15,8 @@ import (
 
 // Subtree is a compiled service. It is immutable once Compile has filled it.
 //
-// Most services have one endpoint and one instance, and that is all there is in a
-// large catalog a million times: a lookup takes as long as the memory that it touches.
+// Most services have one endpoint and one instance. In a large catalog there are a million of these, and
+// a lookup takes as long as the memory that it touches, so that a Subtree has room for no more than that.
 type Subtree struct {
 	endpoint  [1]Endpoint // the only one
 	instance  [1]Instance // the only one with a name of its own
@@ -25,14 +25,14 @@ type Subtree struct {
 	rare      *rareParts  // nil for a service with nothing else
 }
 
-// rareParts is what most services do not have.
+// rareParts has what most services do not have.
 type rareParts struct {
 	faults Faults
-	shared *SharedName // of a name that several owners have
+	shared *SharedName // for a name that several owners share
 
 	endpoints  []Endpoint          // sorted by SRV target and port, each pair once; nil: there is one
-	instances  []Instance          // those with a name of their own, sorted by label; nil: there is one, or none
-	selections []Selection         // of each of these the endpoints; nil: all have all
+	instances  []Instance          // instances with a name of their own, sorted by label; nil: there is one, or none
+	selections []Selection         // the endpoints of each of these; nil: each has all
 	selected   []protocolEndpoints // the protocols that are not spoken at every endpoint, in order
 
 	// Nil where there is one instance: its TXT records are made for each query.
@@ -43,7 +43,7 @@ type rareParts struct {
 // none is what a Subtree without rareParts has.
 var none rareParts //nolint:gochecknoglobals // a constant that Go has no word for
 
-// rareOrNone returns what is rare of the service. It must not be changed.
+// rareOrNone returns the rare parts of the service, or empty ones. The caller must not change them.
 func (t *Subtree) rareOrNone() *rareParts {
 	if t.rare == nil {
 		return &none
@@ -75,7 +75,7 @@ type Instance struct {
 // protocolSet is a set of protocols.
 type protocolSet uint16
 
-// each yields the protocols in order.
+// each passes the protocols to yield, in order.
 func (s protocolSet) each(yield func(federation.Protocol) bool) {
 	for ; s != 0; s &= s - 1 {
 		if !yield(federation.Protocol(bits.TrailingZeros16(uint16(s)))) { //nolint:gosec // at most 15
@@ -100,7 +100,7 @@ func (t *Subtree) endpointsOfProtocol(p federation.Protocol) Selection {
 	return t.SelectAll()
 }
 
-// serviceCompiler is one call of Compile.
+// serviceCompiler is the work of one call of Compile.
 type serviceCompiler struct {
 	*Subtree
 
@@ -109,12 +109,11 @@ type serviceCompiler struct {
 	refuse  RefuseFunc
 }
 
-// RefuseFunc returns why an instance of the service at the fqdn cannot have a name, or
-// "".
+// RefuseFunc returns why an instance of the service at the fqdn cannot have a name, or "".
 type RefuseFunc func(fqdn, name string) Fault
 
-// Compile fills the zero Subtree for a service that is published at the fqdn. Of the
-// service it keeps nothing but strings.
+// Compile fills the zero Subtree for a service that is published at the fqdn. The Subtree keeps
+// only strings of the service.
 func (t *Subtree) Compile(s *federation.Service, fqdn string, refuse RefuseFunc) {
 	c := serviceCompiler{Subtree: t, service: s, fqdn: fqdn, refuse: refuse}
 	c.fillInstances(c.selectEndpoints(c.orderEndpoints()))
@@ -122,7 +121,7 @@ func (t *Subtree) Compile(s *federation.Service, fqdn string, refuse RefuseFunc)
 	c.checkSizes()
 }
 
-// ensureRare returns where the rare things go.
+// ensureRare returns the rare parts, and makes them where there are none.
 func (t *Subtree) ensureRare() *rareParts {
 	if t.rare == nil {
 		t.rare = new(rareParts)
@@ -130,15 +129,15 @@ func (t *Subtree) ensureRare() *rareParts {
 	return t.rare
 }
 
-// countFault counts what is not published.
+// countFault adds n to the count of a fault.
 func (c *serviceCompiler) countFault(kind Fault, n int) {
 	if n > 0 {
 		c.ensureRare().faults.Add(kind, n)
 	}
 }
 
-// Faults returns what of the service is not published. The caller must not change
-// it.
+// Faults returns how many names and records of the service are not published, by kind. The caller
+// must not change them.
 func (t *Subtree) Faults() Faults { return t.rareOrNone().faults }
 
 // Instances returns the instances with a name of their own, by label. The caller
@@ -150,7 +149,7 @@ func (t *Subtree) Instances() []Instance {
 	return t.instance[:t.named]
 }
 
-// endpointsOf returns those of an instance.
+// endpointsOf returns the endpoints of an instance.
 func (t *Subtree) endpointsOf(in *Instance) Selection {
 	if s := t.rareOrNone().selections; s != nil {
 		return s[in.at]
@@ -161,7 +160,7 @@ func (t *Subtree) endpointsOf(in *Instance) Selection {
 	return t.SelectAll()
 }
 
-// endpointsSpeaking returns those of an instance that speak a protocol; nil: none does.
+// endpointsSpeaking returns the endpoints of an instance that speak a protocol, or nil.
 func (t *Subtree) endpointsSpeaking(in *Instance, p federation.Protocol) Selection {
 	switch s := t.SharedName(); {
 	case s != nil:
@@ -172,8 +171,8 @@ func (t *Subtree) endpointsSpeaking(in *Instance, p federation.Protocol) Selecti
 	return t.endpointsOf(in)
 }
 
-// fillInstances fills what there is of instances and protocols. Of each instance, selections has the
-// endpoints; nil: every instance has all of them.
+// fillInstances fills in instances and protocols. Selections are the endpoints of each instance, or
+// nil where each has all.
 func (c *serviceCompiler) fillInstances(selections []Selection) {
 	s := c.service
 	named := c.instance[:0]
@@ -193,7 +192,7 @@ func (c *serviceCompiler) fillInstances(selections []Selection) {
 		}
 		named = append(named, Instance{Label: label, Index: uint16(i), protocol: in.Protocol}) // limits.Instances is far below 1<<16
 	}
-	// Of IDs that are one name, the smallest has it, in whatever order they came.
+	// Of IDs that are one name, the smallest has the name, in whatever order they came.
 	slices.SortFunc(named, func(a, b Instance) int {
 		return cmp.Or(strings.Compare(a.Label, b.Label), strings.Compare(s.Instances[a.Index].ID, s.Instances[b.Index].ID))
 	})
@@ -213,7 +212,7 @@ func (c *serviceCompiler) fillInstances(selections []Selection) {
 	}
 }
 
-// fillSelections fills selections and selected.
+// fillSelections fills in selections and selected.
 func (c *serviceCompiler) fillSelections(selections []Selection, named []Instance) {
 	for i := range named {
 		c.ensureRare().selections = append(c.ensureRare().selections, selections[named[i].Index])
@@ -234,8 +233,7 @@ func (c *serviceCompiler) fillSelections(selections []Selection, named []Instanc
 	}
 }
 
-// instanceLabel returns the name of an instance relative to the fqdn, or why it has
-// none.
+// instanceLabel returns the name of an instance relative to the fqdn, or why it has none.
 func (c *serviceCompiler) instanceLabel(in *federation.Instance) (string, Fault) {
 	label, err := federation.ParseLabel(in.ID)
 	if err != nil {
@@ -248,8 +246,8 @@ func (c *serviceCompiler) instanceLabel(in *federation.Instance) (string, Fault)
 	return label.String(), c.refuse(c.fqdn, name)
 }
 
-// MemberTrees yields the subtrees of the members of a shared name, with their owners, or that of a service, whose
-// owner is given.
+// MemberTrees returns the subtrees of the members of a shared name, with their owners. For a
+// service it returns t itself and the given owner.
 func (t *Subtree) MemberTrees(owner uint32) iter.Seq2[uint32, *Subtree] {
 	return func(yield func(uint32, *Subtree) bool) {
 		s := t.SharedName()
@@ -265,9 +263,9 @@ func (t *Subtree) MemberTrees(owner uint32) iter.Seq2[uint32, *Subtree] {
 	}
 }
 
-// ClaimedLabels yields the labels of the names below the fqdn that the subtree has and
-// that a service could be offered at: those of instances, and the empty
-// non-terminals above them and above addresses. Some come more than once.
+// ClaimedLabels returns the labels of those names of the subtree below the fqdn at which a service
+// could be offered: names of instances, and empty non-terminals above them and above addresses.
+// Some labels come more than once.
 func (t *Subtree) ClaimedLabels() iter.Seq[string] {
 	if t.SharedName() != nil {
 		return t.ofMembers((*Subtree).ClaimedLabels)
@@ -287,7 +285,7 @@ func (t *Subtree) ClaimedLabels() iter.Seq[string] {
 	}
 }
 
-// ofMembers yields labels of all members of a shared name.
+// ofMembers returns the labels of all members of a shared name.
 func (t *Subtree) ofMembers(labels func(*Subtree) iter.Seq[string]) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, member := range t.MemberTrees(0) {
@@ -300,7 +298,7 @@ func (t *Subtree) ofMembers(labels func(*Subtree) iter.Seq[string]) iter.Seq[str
 	}
 }
 
-// RecordLabels yields the labels of all names below the fqdn that have records, each once.
+// RecordLabels returns the labels of all names below the fqdn that have records, each once.
 func (t *Subtree) RecordLabels() iter.Seq[string] {
 	if t.SharedName() != nil {
 		return slices.Values(slices.Compact(slices.Sorted(t.ofMembers((*Subtree).RecordLabels))))
@@ -338,8 +336,8 @@ func (t *Subtree) RecordLabels() iter.Seq[string] {
 	}
 }
 
-// checkSizes counts what answers leave out. Names and sets that are far from the
-// limits are not looked at one by one.
+// checkSizes counts what answers leave out. It does not look one by one at names and sets that are
+// far from the limits.
 func (c *serviceCompiler) checkSizes() {
 	room := domain.MaxName - len(c.fqdn) - domain.MaxAddress - len("."+domain.Addr+".")
 	if room < 0 || slices.ContainsFunc(c.Instances(), func(in Instance) bool { return len(in.Label) > room }) {

@@ -12,16 +12,17 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// maxTXT is how many octets of RDATA RFC 6763 section 6.2 still recommends.
+// maxTXT is the most octets of RDATA that RFC 6763 section 6.2 recommends.
 const maxTXT = 1300
 
 // commonTXT is how many octets of RDATA most services with one instance have at most.
 const commonTXT = 256
 
-// Texts returns the RDATA of the TXT record of an instance or, where that is nil, of those of the
-// service: one for itself and one for each instance. Hamlet, 'CREATE': the entry of the fqdn has
-// 'all the information in each Instance'. They end with the first that makes the records larger
-// than room, in octets. Of is the service that t was compiled of. The list must not be changed.
+// Texts returns the RDATA of the TXT record of an instance. Where in is nil, it returns those of
+// the service: one for the service itself and one for each instance. Hamlet, 'CREATE': the entry of
+// the fqdn has 'all the information in each Instance'. The list ends with the first text that makes
+// the records larger than room, in octets. Of is the service of which t was compiled. The caller
+// must not change the list.
 func (t *Subtree) Texts(of packed.Service, in *Instance, room int) []string {
 	r := t.Joined().rareOrNone()
 	if in != nil && r.shared != nil {
@@ -59,8 +60,8 @@ func (t *Subtree) allTexts(of *federation.Service) []string {
 	return all
 }
 
-// encodeTexts returns the RDATA of the TXT records of a service and of each instance, unless they are
-// only counted, and how many strings are dropped. They are in one piece of memory.
+// encodeTexts returns the RDATA of the TXT records of a service and of each instance, in one piece
+// of memory, and how many strings are dropped. Without keeps it only counts.
 func encodeTexts(s *federation.Service, keeps bool) (all []string, dropped int) {
 	w := txtWriter{keeps: keeps}
 	if keeps {
@@ -80,7 +81,8 @@ func encodeTexts(s *federation.Service, keeps bool) (all []string, dropped int) 
 	return all, w.dropped
 }
 
-// compileTexts counts what the TXT records leave out, and keeps them where there are many.
+// compileTexts counts what the TXT records leave out, and keeps the records where there are several
+// instances.
 func (c *serviceCompiler) compileTexts() {
 	all, dropped := encodeTexts(c.service, len(c.service.Instances) != 1)
 	c.countFault(FaultTXT, dropped)
@@ -92,8 +94,8 @@ func (c *serviceCompiler) compileTexts() {
 	}
 }
 
-// orderTexts returns the instances with a TXT record at the fqdn: by content, equal
-// records once (RFC 2181 section 5), and as many as fit a message. It reports whether those are all.
+// orderTexts returns the instances with a TXT record at the fqdn: by content, equal records once
+// (RFC 2181 section 5), and as many as fit a message. It reports whether these are all.
 func orderTexts(texts []string) (order []uint16, whole bool) {
 	text := func(i uint16) string { return texts[1+i] }
 	order = everything[:len(texts)-1]
@@ -113,10 +115,10 @@ func orderTexts(texts []string) (order []uint16, whole bool) {
 	return slices.Clip(order), true
 }
 
-// txtWriter writes the RDATA of TXT records, one behind the other: strings of the
-// form key=value (RFC 6763 section 6), each behind its length.
+// txtWriter writes the RDATA of TXT records, one after the other: strings of the form key=value
+// (RFC 6763 section 6), each after its length.
 type txtWriter struct {
-	keeps   bool // or only counts
+	keeps   bool // whether data is written, or only counted
 	data    []byte
 	size    int // of all records
 	begin   int // of the record
@@ -124,8 +126,8 @@ type txtWriter struct {
 	dropped int // of all records
 }
 
-// startRecord begins a record with its version (RFC 6763 section 6.7), so that no
-// record is without a string (RFC 1035 section 3.3.14).
+// startRecord begins a record with its version (RFC 6763 section 6.7), so that no record is without
+// a string (RFC 1035 section 3.3.14).
 func (w *txtWriter) startRecord() {
 	w.begin, w.full = w.size, false
 	w.addPair("", "txtvers", "1")
@@ -142,8 +144,8 @@ func (w *txtWriter) writeService(s *federation.Service) {
 	w.addNumbered("san", s.SANs)
 }
 
-// reservedKeys are the metadata keys of the specification ('Complex Type
-// Instance'), in the order in which they stand in a record.
+// reservedKeys are the metadata keys of the specification ('Complex Type Instance'), in their order
+// in a record.
 var reservedKeys = []string{"sni", "hostname", "port"}
 
 func (w *txtWriter) writeInstance(in *federation.Instance) {
@@ -168,9 +170,9 @@ func (w *txtWriter) writeInstance(in *federation.Instance) {
 	}
 }
 
-// addPair appends key=value, with a prefix to the key, and reports whether it did.
-// An absent value gives no string, and one that is too long is dropped whole: a
-// client could not tell that it was cut.
+// addPair appends key=value, with a prefix to the key, and reports whether it did. An absent value
+// makes no string. A value that is too long is dropped whole, because a client could not see that
+// it was cut.
 func (w *txtWriter) addPair(prefix, key, value string) bool {
 	if value == "" {
 		return false
@@ -191,7 +193,7 @@ func (w *txtWriter) addPair(prefix, key, value string) bool {
 	return true
 }
 
-// cutText returns text for people as far as it fits a string with the key.
+// cutText returns as much of a text for people as fits a string with the key.
 func cutText(key, text string) string {
 	if limit := record.MaxString - len(key) - 1; len(text) > limit {
 		for limit > 0 && !utf8.RuneStart(text[limit]) {
@@ -202,8 +204,8 @@ func cutText(key, text string) string {
 	return text
 }
 
-// addNumbered appends key, key2, key3 and so on: clients ignore all but the
-// first string of a key (RFC 6763 section 6.4).
+// addNumbered appends the values under key, key2, key3 and so on, because clients ignore all but
+// the first string of a key (RFC 6763 section 6.4).
 func (w *txtWriter) addNumbered(key string, values []string) {
 	numbered, n := key, 1
 	for _, v := range values {
@@ -214,8 +216,8 @@ func (w *txtWriter) addNumbered(key string, values []string) {
 	}
 }
 
-// foldKeys returns a map with its keys in lower case and sorted. Of keys that are equal then, the
-// first in byte order of the original is kept.
+// foldKeys returns the pairs with their keys in lower case and sorted. Of keys that are equal then,
+// it keeps the first in byte order of the original.
 func (w *txtWriter) foldKeys(values []federation.Pair) []federation.Pair {
 	folded := make([]federation.Pair, 0, len(values))
 	for _, v := range values {

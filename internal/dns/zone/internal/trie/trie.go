@@ -21,7 +21,7 @@ type Map[V any] struct {
 	root hashSlot[V]
 }
 
-// hashSlot holds all names whose hashes begin with the same bits.
+// hashSlot has all names whose hashes begin with the same bits: a branch or a list.
 type hashSlot[V any] struct {
 	kids   *[fan]hashSlot[V] // a branch, or
 	leaves []hashedItem[V]   // a list
@@ -42,8 +42,8 @@ const (
 	maxLeaves = 32
 )
 
-// slotIndex returns which slot of a branch a hash belongs to. The first bits of the
-// hash have led to the branch.
+// slotIndex returns the slot of a branch that a hash belongs to. The first bits of the hash have
+// led to the branch.
 func slotIndex(hash uint64, bits int) uint64 { return hash << bits >> (hashBits - width) }
 
 func (m *Map[V]) hashName(name string) uint64 { return maphash.String(m.seed, name) }
@@ -63,7 +63,7 @@ func (m *Map[V]) Get(name string) *V {
 	return nil
 }
 
-// All yields every item, in no particular order.
+// All returns every item, in no particular order.
 func (m *Map[V]) All() iter.Seq[*Item[V]] {
 	return func(yield func(*Item[V]) bool) { m.root.yieldItems(yield) }
 }
@@ -84,15 +84,15 @@ func (s *hashSlot[V]) yieldItems(yield func(*Item[V]) bool) bool {
 	return true
 }
 
-// Differences yields the items of which two versions of one [Writer], this one and a later one, do not have the
-// same, in no particular order. Either is nil where a version does not have the name. It passes over what the
-// versions share.
+// Differences returns the items that differ between this version and a later one of the same
+// [Writer], in no particular order. An item is nil where a version does not have the name.
+// Differences passes over what the versions share.
 func (m *Map[V]) Differences(later *Map[V]) iter.Seq2[*Item[V], *Item[V]] {
 	return func(yield func(was, is *Item[V]) bool) { m.root.yieldDifferences(&later.root, yield) }
 }
 
 func (s *hashSlot[V]) yieldDifferences(later *hashSlot[V], yield func(was, is *Item[V]) bool) bool {
-	if s.kids != nil { // as later has: a branch stays one
+	if s.kids != nil { // and so has later, because a branch stays one
 		if s.kids == later.kids {
 			return true
 		}
@@ -125,17 +125,16 @@ func (s *hashSlot[V]) yieldDifferences(later *hashSlot[V], yield func(was, is *I
 	return more
 }
 
-// itemChange is a name with its new item, or with none when the name is gone.
+// itemChange is a name with its new item, or with nil when the name is gone.
 type itemChange[V any] struct {
 	hash uint64
 	name string
 	item *Item[V]
 }
 
-// withChanges returns a copy of the slot with these changes, which are sorted by hash and
-// have no name twice. Every branch and list is copied once, however many of the
-// changes are in it. A branch stays a branch when its leaves go: it is small, and may
-// fill again.
+// withChanges returns a copy of the slot with these changes, which are sorted by hash and have no
+// name twice. Every branch and list is copied once, however many of the changes it gets. A branch
+// stays a branch when its leaves go, because it is small and may fill again.
 func (s *hashSlot[V]) withChanges(changes []itemChange[V], bits int) hashSlot[V] {
 	if s.kids != nil {
 		kids := *s.kids
@@ -149,7 +148,7 @@ func (s *hashSlot[V]) withChanges(changes []itemChange[V], bits int) hashSlot[V]
 		}
 		return hashSlot[V]{kids: &kids}
 	}
-	var buf [2 * maxLeaves]hashedItem[V] // mostly enough to find out how many there are
+	var buf [2 * maxLeaves]hashedItem[V] // mostly enough to count the leaves
 	leaves := buf[:0]
 	for i := range s.leaves {
 		if l := &s.leaves[i]; !l.isChangedBy(changes) {
@@ -164,7 +163,7 @@ func (s *hashSlot[V]) withChanges(changes []itemChange[V], bits int) hashSlot[V]
 	return splitLeaves(leaves, bits)
 }
 
-// isChangedBy reports whether one of the changes, sorted by hash, is of the leaf's name.
+// isChangedBy reports whether one of the changes, sorted by hash, has the name of the leaf.
 func (l *hashedItem[V]) isChangedBy(changes []itemChange[V]) bool {
 	i, _ := slices.BinarySearchFunc(changes, l.hash, func(c itemChange[V], hash uint64) int { return cmp.Compare(c.hash, hash) })
 	for ; i < len(changes) && changes[i].hash == l.hash; i++ {
@@ -175,7 +174,7 @@ func (l *hashedItem[V]) isChangedBy(changes []itemChange[V]) bool {
 	return false
 }
 
-// splitLeaves returns the slot of these leaves, and does not keep the slice.
+// splitLeaves returns the slot of these leaves. It does not keep the slice.
 func splitLeaves[V any](leaves []hashedItem[V], bits int) hashSlot[V] {
 	if len(leaves) <= maxLeaves || bits+width > hashBits {
 		own := make([]hashedItem[V], len(leaves)) // slices.Clone would keep the memory of the caller alive

@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// Writer collects changes and publishes them. It belongs to one goroutine. What
-// it has published does not change.
+// Writer collects changes and publishes them as versions. It belongs to one goroutine. It keeps the
+// last version and the names that have changed since, and no earlier version: whoever needs one
+// keeps the Map. What it has published does not change.
 type Writer[V any] struct {
 	published Map[V]
-	pending   map[string]*Item[V] // changes since then; nil where a name is gone
+	pending   map[string]*Item[V] // changes since published; nil where a name is gone
 }
 
 // NewWriter returns a writer without names.
@@ -18,8 +19,8 @@ func NewWriter[V any]() *Writer[V] {
 	return &Writer[V]{published: Map[V]{seed: maphash.MakeSeed()}, pending: make(map[string]*Item[V])}
 }
 
-// Get returns the value of a name, or nil. Changes that are not yet published
-// count. The caller must not change the value.
+// Get returns the value of a name with the changes that are not published yet, or nil. The caller
+// must not change the value.
 func (w *Writer[V]) Get(name string) *V {
 	item, ok := w.pending[name]
 	switch {
@@ -31,8 +32,7 @@ func (w *Writer[V]) Get(name string) *V {
 	return &item.Value
 }
 
-// Set adds an item, or replaces the one of the same name. The item must not
-// change from then on.
+// Set adds an item, or replaces the one of the same name. The item must not change from then on.
 func (w *Writer[V]) Set(item *Item[V]) { w.pending[item.Name] = item }
 
 // Delete removes a name, if it is there.
