@@ -320,7 +320,7 @@ func TestConfigRefused(t *testing.T) {
 		{"", nil, 1, "federationctl: configuration file: stat owner.yaml: no such file or directory\n"},
 		{strings.Replace(ownerText, "allow:", "allow:\n  file: no.txt", 1), nil, 1, "federationctl: allow file: stat no.txt: no such file or directory; see allow.file in owner.yaml\n"},
 		{strings.Replace(ownerText, "127.0.0.1:0", "192.0.2.1:1", 1), nil, 1, "federationctl: listen tcp 192.0.2.1:1: bind: cannot assign requested address; see listen in owner.yaml\n"},
-		{ownerText, []string{"--window", "2", "--catalog", "catalog.yaml"}, 2, "federationctl: --catalog, --window cannot be used with --config: the configuration file says all\nfederationctl: see 'federationctl serve --help'\n"},
+		{ownerText, []string{"--window", "2", "--catalog", "catalog.yaml"}, 2, "federationctl: --catalog, --window cannot be used with --config: the configuration file replaces these flags\nfederationctl: see 'federationctl serve --help'\n"},
 	} {
 		os.Remove("owner.yaml")
 		if tt.text != "" {
@@ -368,7 +368,7 @@ func TestLintConfig(t *testing.T) {
 		text, stdout, stderr string
 	}{
 		{ownerText, "owner.yaml: 1 catalog, fit to be served\n" +
-			`catalog.yaml:4: error: service "a": endpoints[0].address: loopback address 127.0.0.1, which allow_addresses of the consumer does not open` + "\n", "federationctl: problems found: 1; fix them and check again\n"},
+			`catalog.yaml:4: error: service "a": endpoints[0].address: 127.0.0.1: consumers refuse loopback addresses unless their allow_addresses has them` + "\n", "federationctl: problems found: 1; fix them and check again\n"},
 		{ownerText + "allow_addresses: [127.0.0.0/8]\n", "owner.yaml: 1 catalog, fit to be served\ncatalog.yaml: 1 service, fit to be published\n", ""},
 		{twoCatalogs + "allow_addresses: [127.0.0.0/8]\n", "owner.yaml: 2 catalogs, fit to be served\ncatalog.yaml: 1 service, fit to be published\nb.yaml: warning: it is not checked: stat b.yaml: no such file or directory\n", ""},
 		{strings.Replace(ownerText, "catalog.yaml}", "catalog.yaml, max_size: 9}", 1), "owner.yaml: 1 catalog, fit to be served\n" +

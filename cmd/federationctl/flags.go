@@ -94,7 +94,7 @@ var formats = []string{"table", "json"}
 
 // outputFlag adds the flag -o of commands that print what they find.
 func outputFlag(command *cobra.Command, to *string) {
-	choiceFlag(command, to, "output", "o", "`format`: table for people, or json for programs (an object a line where there are several)", formats...)
+	choiceFlag(command, to, "output", "o", "`format`: table for people, or json for programs (JSON lines if there are several)", formats...)
 }
 
 // positiveFlag adds a flag for a time above 0. Its default is what stands in to.

@@ -77,11 +77,11 @@ func whyCommand(ctx context.Context) *cobra.Command {
 	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "why NAME [TYPE]",
 		Short: "Explain why a running CoreDNS or owner answers a name as it does",
-		Long: `why asks a CoreDNS with the plugin how it comes to its answer for NAME: the zone,
-the owner and the service, since when, live or stale until when; what wants the name
-and does not have it, what was refused, left out or withdrawn, and what to do. An
-owner is asked which of its catalogs has the name, as an fqdn, as the name of a
-service or as one below an fqdn, and who is told of it.
+		Long: `why asks a CoreDNS with the plugin why it answers NAME as it does. The explanation names
+the zone, the owner and the service, and says since when and until when the records are
+answered. It lists other services with the name, what was refused, left out or withdrawn,
+and what to do. An owner explains which of its catalogs have NAME, as an fqdn, as the name
+of a service or below an fqdn, and which consumers are told of it.
 
 NAME is absolute, with or without its final dot. TYPE is A by default.
 
@@ -123,11 +123,11 @@ func retryCommand(ctx context.Context) *cobra.Command {
 	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "retry",
 		Short: "Have a running CoreDNS or relay try an owner that is lost now",
-		Long: `retry has a process try an owner at once that it has no stream with, also one that is
-parked: after a repair, nobody has to wait for the next attempt. --of names the owner
-that a CoreDNS follows or, at an owner that is a relay, the server name of the catalog
-that it passes on; 'federationctl status' lists them, and says what came of it. No two
-attempts are made within a second.
+		Long: `retry has a process connect at once to an owner that is lost or parked, so that nobody has
+to wait for the next attempt after a repair. --of names the owner that a CoreDNS follows
+or, at a relay, the server name of the catalog that the relay passes on. 'federationctl
+status' lists them, and shows whether the attempt succeeded. There is at most one attempt
+in a second.
 
 The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl retry
@@ -188,13 +188,13 @@ func dumpCommand(ctx context.Context) *cobra.Command {
 	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "dump",
 		Short: "Write a catalog of a running CoreDNS or owner as a catalog file",
-		Long: `dump writes a catalog as it is at one moment, as the file that 'federationctl serve
---catalog' reads, in JSON with a service a line. --of names the owner that a CoreDNS follows, or the server name of
-an owner's catalog; 'federationctl status' lists them. Services are sorted by name:
-the same catalog is the same text.
+		Long: `dump writes a catalog as it is now, in the form that 'federationctl serve --catalog'
+reads: JSON with a service on each line. --of names the owner that a CoreDNS follows, or
+the server name of an owner's catalog; 'federationctl status' lists them. Services are
+sorted by name, so that equal catalogs are equal texts.
 
-The services of a CoreDNS are those that the owner tells it, before rename, with those
-that are stale. The process must have the status endpoint, 'status' in its
+A CoreDNS writes the services as their owner publishes them, before rename, and stale ones
+as well. The process must have the status endpoint, 'status' in its
 configuration.`,
 		Example: `  federationctl dump >saved.json && federationctl check saved.json
 

@@ -95,7 +95,7 @@ func TestInspect(t *testing.T) {
 	at := statusOf(t, "one.yaml")
 	const why = `web.fed.example A: NXDOMAIN: no owner publishes the name, and the catalogs of all owners of the zone are known
   answered by server block dns://.:53, zone fed.example
-  synced, with nothing refused or withdrawn of this name: o1:8008
+  owner o1:8008 is synced and did not withdraw this name; nothing of it was refused
   to do: if the name should exist, ask the owner that should publish it: 'federationctl why' there, or 'federationctl watch' with this server's certificate
 `
 	relay := statusAt(t, relaying{})

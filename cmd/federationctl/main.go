@@ -120,11 +120,11 @@ func rootCommand(ctx context.Context) *cobra.Command {
 		Long: `federationctl is the owner's side of federated service discovery, with tools
 to check a catalog, to watch an owner, to register programs, to explain who is told
 of what, and to make certificates for a first try. why, status, services and dump
-ask a running owner, or a CoreDNS with the plugin, what it knows, retry has it try
-an owner that is lost, and confirm has an owner withdraw what it has paused.
+ask a running owner, or a CoreDNS with the plugin. retry has it connect to an owner
+that is lost, and confirm has an owner withdraw what it has paused.
 
-While a command runs it follows its files, such as certificates, keys and
-catalogs: edit or replace a file, and the new content is used.
+A running command follows its files, such as certificates, keys and catalogs: when a
+file is edited or replaced, the command uses the new content.
 
 The exit code is 0 when a command is done, 1 when it failed, and 2 when it was
 called in a wrong way. A command whose exit code is an answer, such as check, fails
@@ -266,7 +266,7 @@ func checkOrigin(flags *pflag.FlagSet, required ...string) error {
 	})
 	switch {
 	case len(mixed) > 0:
-		return fmt.Errorf("%s cannot be used with --spiffe: the agent has it all", strings.Join(mixed, ", "))
+		return fmt.Errorf("%s cannot be used with --spiffe: the agent has the certificate and the authorities", strings.Join(mixed, ", "))
 	case len(missing) > 0:
 		return fmt.Errorf("required flag(s) %s not set", strings.Join(missing, ", "))
 	case flags.Changed("spiffe") && flags.Lookup("spiffe").Value.String() == "":

@@ -152,7 +152,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{[]string{}, 0, "Publish services to federated platforms", ""},
 		{[]string{"--help"}, 0, "Publish services to federated platforms", ""},
-		{[]string{"serve", "--help"}, 0, "Publish services: of a catalog file", ""},
+		{[]string{"serve", "--help"}, 0, "Publish the services of a catalog file", ""},
 		{[]string{"--version"}, 0, "federationctl ", ""},
 		{[]string{"publish"}, 2, "", "federationctl: unknown command \"publish\" for \"federationctl\"\nfederationctl: see 'federationctl --help'\n"},
 		{[]string{"--nope"}, 2, "", "federationctl: unknown flag: --nope\nfederationctl: see 'federationctl --help'\n"},
@@ -170,7 +170,7 @@ func TestUsage(t *testing.T) {
 		{slices.Concat([]string{"watch"}, owner), 2, "", "federationctl: watch takes one ADDRESS, not 0\nfederationctl: see 'federationctl watch --help'\n"},
 		{[]string{"watch", "owner:1"}, 2, "", "federationctl: required flag(s) \"ca\", \"cert\", \"key\" not set\nfederationctl: see 'federationctl watch --help'\n"},
 		{[]string{"serve", "--spiffe", "unix:///a"}, 2, "", "federationctl: required flag(s) \"catalog\" not set\nfederationctl: see 'federationctl serve --help'\n"},
-		{[]string{"serve", "--catalog", "c.yaml", "--spiffe", "unix:///a", "--cert", "owner.pem", "--ca", "ca.pem"}, 2, "", "federationctl: --cert, --ca cannot be used with --spiffe: the agent has it all\nfederationctl: see 'federationctl serve --help'\n"},
+		{[]string{"serve", "--catalog", "c.yaml", "--spiffe", "unix:///a", "--cert", "owner.pem", "--ca", "ca.pem"}, 2, "", "federationctl: --cert, --ca cannot be used with --spiffe: the agent has the certificate and the authorities\nfederationctl: see 'federationctl serve --help'\n"},
 		{[]string{"serve", "--catalog", "c.yaml", "--cert", "owner.pem", "--key", "owner-key.pem", "--ca", "ca.pem", "--trust-domain", "a.example"}, 2, "", "federationctl: --trust-domain is for --spiffe: with files, --ca says who is accepted\nfederationctl: see 'federationctl serve --help'\n"},
 		{[]string{"serve", "--catalog", "c.yaml", "--spiffe", ""}, 2, "", "federationctl: --spiffe: the socket is empty\nfederationctl: see 'federationctl serve --help'\n"},
 		{[]string{"serve", "--catalog", "c.yaml", "--spiffe", "unix:///a", "--allow-id", "a.example"}, 2, "", "federationctl: --allow-id: a.example is no SPIFFE ID, and with --spiffe nothing else is an identity\nfederationctl: see 'federationctl serve --help'\n"},
@@ -210,7 +210,7 @@ doubtful.yaml: 1 service, fit to be published
 good.yaml: 2 services, fit to be published
 `, ""},
 		{[]string{"bad.yaml", "none.yaml", "bad.json"}, 1, `bad.yaml:4: error: service "a\x1b": there is no field "tgas"
-bad.yaml:5: error: service "a\x1b": endpoints[0].address: loopback address 127.0.0.1, which allow_addresses of the consumer does not open
+bad.yaml:5: error: service "a\x1b": endpoints[0].address: 127.0.0.1: consumers refuse loopback addresses unless their allow_addresses has them
 bad.yaml:7: error: service "b": fqdn: required
 bad.yaml:7: error: service "b": endpoints: at least one is required
 none.yaml: error: stat none.yaml: no such file or directory
@@ -263,8 +263,8 @@ func TestWatchFails(t *testing.T) {
 	dir := pkiIn(t)
 	_, closed := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--allow-id", pkiOwnerID)
 	for address, want := range map[string]string{
-		"127.0.0.1:1": "connection refused; start the owner; if it runs, compare where it listens",
-		closed:        "have the owner admit the certificate of this consumer",
+		"127.0.0.1:1": "connection refused; start the owner; if it runs, compare the address that it listens on",
+		closed:        "have the owner allow an identity of this consumer's certificate",
 	} {
 		code, stdout, stderr := ctl(t, append([]string{"watch", "--once", address}, files(dir, "consumer")...)...)
 		if code != exitFailed || stdout != "" || !strings.HasPrefix(stderr, "federationctl: owner ") || !strings.Contains(stderr, want) {
@@ -280,7 +280,7 @@ func TestWatchNamesWhatItRefuses(t *testing.T) {
 	args := append([]string{"watch", "--once", address}, files(dir, "consumer")...)
 
 	code, stdout, stderr := ctl(t, args...)
-	want := `federationctl: refused: service "api": endpoints[0].address: loopback address 127.0.0.1, which allow_addresses of the consumer does not open` + "\n"
+	want := `federationctl: refused: service "api": endpoints[0].address: 127.0.0.1: consumers refuse loopback addresses unless their allow_addresses has them` + "\n"
 	if code != 0 || stderr != want || strings.Contains(stdout, "api") {
 		t.Errorf("exit code %d, standard error %q, expected %q; standard output:\n%s", code, stderr, want, stdout)
 	}

@@ -24,7 +24,7 @@ allow file that it names, and the services in a catalog file, or in what
 'federationctl dump' writes.
 
 test says what one consumer is told of services, and who-can which consumers are told
-of one. The exit codes 0 and 1 are answers, for scripts, and 2 says that there is none.`,
+of one. Scripts can rely on the exit code: 0 and 1 are answers, and 2 means that there is none.`,
 		Example: policyExamples[0] + "\n" + policyExamples[1],
 		Args:    cobra.NoArgs,
 		RunE:    showHelp,
@@ -109,13 +109,13 @@ func policyTestCommand(ctx context.Context) *cobra.Command {
 		Short: "Say whether a consumer is told of services, and why",
 		Long: `test says whether a consumer with the identity of --as is told of services, which
 rule decides that, and in what form it is told. A NAME is the name of a service, its
-fqdn, or the fqdn under which the consumer knows it. Of a name that several services
-have, each is shown.
+fqdn, or the fqdn under which the consumer knows it. If several services have the name,
+all of them are shown.
 
 A consumer whose certificate has several identities is one --as for each of them.
 
 The exit code is 0 when the consumer is told of every NAME, 1 when it is not, and 2
-when it is not known: a mistake in a file, a NAME that no service has.`,
+when that is not known, because a file has a mistake or no service has a NAME.`,
 		Example: policyExamples[0],
 		Args:    argsBetween("test", "CONFIG and a NAME, or several", 2, -1),
 	}, func(c *policy.Catalog, names []string, show func(fmt.Stringer) error) (bool, error) {

@@ -151,7 +151,7 @@ func TestPolicyWhoCan(t *testing.T) {
 			"not told: no rule is for this consumer\n  consumer   spiffe://stranger.example/coredns\n" +
 			"told once allow names them:\n  consumer   spiffe://acme.example/ns/*, by rule 3\n", ""},
 		{"who-can everything.yaml api.pay.example", 0, "api.pay.example: service api is told to 4 of 4 consumers\n" +
-			"told, as the catalog has no exports: every consumer is told everything\n" + apiWhole +
+			"told: a catalog without exports tells every consumer everything\n" + apiWhole +
 			"  consumer   spiffe://acme.example/ns/dns\n  consumer   spiffe://partner.example/coredns\n  consumer   a.dns.example\n  consumer   spiffe://stranger.example/coredns\n", ""},
 		{"who-can nothing.yaml api", 1, "api: told to 0 of 4 consumers\nnot told: no rule is for this consumer\n" +
 			"  consumer   spiffe://acme.example/ns/dns\n  consumer   spiffe://partner.example/coredns\n  consumer   a.dns.example\n  consumer   spiffe://stranger.example/coredns\n", ""},

@@ -72,10 +72,10 @@ func registerCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "register --server ADDRESS[,...] --service FQDN --node URI {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID}",
 		Short: "Register a program with an owner",
-		Long: `register stands beside a program, and tells an owner of it while it is well. Rules of
-the owner decide who may register what. At SIGTERM the program is withdrawn, and
-register ends after --drain: stop the program then. docs/owner.md has a unit of systemd
-that does so.
+		Long: `register runs beside a program, and keeps the program registered with an owner while its
+checks succeed. Rules of the owner decide who may register what. At SIGTERM register
+withdraws the program, and ends after --drain: stop the program then, as the unit of
+systemd in docs/owner.md does.
 
 A --check is http://HOST:PORT/PATH, or https, for a status from 200 to 399; or
 tcp://HOST:PORT for a connection.
@@ -106,7 +106,7 @@ mtls. Without a host it is the address from which register connects.`,
 	flags.StringVar(&o.node.Service, "service", "", "`fqdn` of the service")
 	flags.StringVar(&o.node.URI, "node", "", "`URI` of the program")
 	requireFlags(command, "cert", "key", "ca", "server", "service", "node")
-	positiveFlag(command, &o.node.TTL, "ttl", "`duration` that it stays registered unheard of, if not the owner's")
+	positiveFlag(command, &o.node.TTL, "ttl", "`duration` for which the owner keeps the program registered without hearing of it; default: the owner's")
 	flags.Var(&flagValue{kind: repeatable, set: o.addMetadata}, "metadata", "`key=value` for clients of the service; repeatable")
 	flags.StringVar(&o.node.Instance, "instance", "", "`ID` of the instance, which nodes may share")
 	flags.StringVar(&o.node.Description, "description", "", "`text` for people")
@@ -114,14 +114,14 @@ mtls. Without a host it is the address from which register connects.`,
 		o.health.Check, err = health.ParseCheck(text)
 		return err
 	}}, "check", "`URL` that checks the program")
-	positiveFlag(command, &o.health.Interval, "check-interval", "`time` from one check to the next")
+	positiveFlag(command, &o.health.Interval, "check-interval", "`time` between two checks")
 	positiveFlag(command, &o.health.Timeout, "check-timeout", "`time` that a check may take")
-	flags.IntVar(&o.health.Failures, "check-failures", 3, "`number` of failures until it is withdrawn")
-	flags.IntVar(&o.health.Successes, "check-successes", 1, "`number` of successes until it is registered")
+	flags.IntVar(&o.health.Failures, "check-failures", 3, "`number` of failed checks until the program is withdrawn")
+	flags.IntVar(&o.health.Successes, "check-successes", 1, "`number` of successful checks until the program is registered")
 	flags.Var(&flagValue{kind: "duration", text: o.drain.String(), set: func(text string) (err error) {
 		o.drain, err = parseDrain(text)
 		return err
-	}}, "drain", "`time` it stays withdrawn before it ends, for the caches of clients")
+	}}, "drain", "`time` between the withdrawal and the end of register, so that caches of clients expire")
 	return command
 }
 

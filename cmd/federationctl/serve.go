@@ -48,7 +48,7 @@ func serveCommand(ctx context.Context) *cobra.Command {
 	o := serveOptions{max: catalogfile.DefaultLimit}
 	command := &cobra.Command{
 		Use:   "serve {--config FILE | --catalog FILE {--cert FILE --key FILE --ca FILE | --spiffe SOCKET} {--allow-id ID | --allow-file FILE | --allow-any}}",
-		Short: "Publish services: of a catalog file, or as a configuration file says",
+		Short: "Publish the services of a catalog file, or of what a configuration file names",
 		Long: `serve publishes a catalog file to consumers or, with --config, any number of
 catalogs from files, clusters, registries, programs and other owners. A catalog:
 
@@ -60,7 +60,7 @@ catalogs from files, clusters, registries, programs and other owners. A catalog:
     instances:
     - {id: v1, protocol: HTTPS, endpointSelector: [stable]}
 
-Files are followed. A broken, empty or missing one changes nothing, and
+serve follows its files while it runs. A broken, empty or missing file changes nothing;
 'services: []' withdraws everything. 'federationctl check' finds mistakes.`,
 		Example: `  federationctl serve --catalog catalog.yaml --cert owner.pem \
       --key owner-key.pem --ca ca.pem --allow-file consumers.txt
@@ -73,13 +73,13 @@ Files are followed. A broken, empty or missing one changes nothing, and
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&o.config, "config", "", "YAML or JSON configuration `file`, in place of all other flags but --log-format; followed")
+	flags.StringVar(&o.config, "config", "", "YAML or JSON configuration `file`, in place of all other flags but --log-format; changes are followed")
 	flags.StringVar(&o.listen, "listen", ":8008", "`address` to listen on, host:port; without a host, all addresses of this machine")
 	flags.StringVar(&o.catalog, "catalog", "", "YAML or JSON `file` with the services")
 	maxCatalogFlag(command, &o.max)
 	originFlags(command, &o.origin, "owner", "consumers")
 	idsFlag(command, &o.allow, "allow-id", "`identity` that may subscribe, spiffe://... or a DNS name; repeatable")
-	flags.StringVar(&o.allowFile, "allow-file", "", "`file` with more identities that may subscribe, one a line; followed")
+	flags.StringVar(&o.allowFile, "allow-file", "", "`file` with more identities that may subscribe, one a line; changes are followed")
 	flags.BoolVar(&o.allowAny, "allow-any", false, "let every consumer with a valid certificate subscribe")
 	rangesFlag(command, &o.ranges)
 	flags.IntVar(&o.window, "window", owner.DefaultWindow, fmt.Sprintf("`number` of messages that may wait for their ACKs on a stream, 1 to %d; a consumer that does not say that it takes more gets one at a time", owner.MaxWindow))
@@ -188,7 +188,7 @@ func (o *serveOptions) checkFlags(flags *pflag.FlagSet) error {
 	})
 	switch {
 	case o.config != "" && len(others) > 0:
-		return fmt.Errorf("%s cannot be used with --config: the configuration file says all", strings.Join(others, ", "))
+		return fmt.Errorf("%s cannot be used with --config: the configuration file replaces these flags", strings.Join(others, ", "))
 	case flags.Changed("config") && o.config == "":
 		return errors.New("--config: the name of the file is empty")
 	case o.config == "":

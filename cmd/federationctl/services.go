@@ -18,12 +18,12 @@ func servicesCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "services [WORD...]",
 		Short: "List the services that a running CoreDNS or owner holds",
-		Long: `services lists what a process holds: the services of the owners that a CoreDNS
-follows, or those of an owner's catalogs, sorted by name, with their endpoints. A
-CoreDNS has them as the owner tells them, before a rename.
+		Long: `services lists the services of the owners that a CoreDNS follows, or of an owner's
+catalogs, sorted by name, with their endpoints. A CoreDNS shows services as their owner
+publishes them, before rename.
 
-A WORD is a part of anything that a service has, in any case: of its name, its fqdn,
-an address, or a label as KEY=VALUE. Of several words all have to be there.
+A WORD is a part of the name, the fqdn or an address of a service, or of a label written
+as KEY=VALUE, in upper or lower case. Of several words a service must have all.
 
 The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl services team=storefront

@@ -27,16 +27,15 @@ func statusCommand(ctx context.Context) *cobra.Command {
 	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "status",
 		Short: "Show how a running CoreDNS or owner is doing",
-		Long: `status shows a process in a table, the worst first. Of a CoreDNS with the plugin
-it has a line for each owner, of an owner one for each catalog and source. A level
-is well, look (by day: names are still answered) or act (now: names are missing, or
-will be). What is worst is explained below, with what to do. -o json has all
-there is to say.
+		Long: `status shows a table of a process, with what is worst on top: a line for each owner that a
+CoreDNS with the plugin follows, or for each catalog and source of an owner. A level is
+well, look (by day: names are still answered) or act (now: names are missing, or will
+be). Below the table stands what is wrong, and what to do. -o json shows everything.
 
---check is for monitoring systems. It prints a line with performance data, and one
-for each thing that is not well. The exit code is 0 for well, 1 for look, 2 for act
-and where no process answers, and 3 where it is not known: the command is called in
-a wrong way, or what answers is something else.
+--check is for monitoring systems. It prints a line with performance data, and a line for
+each thing that is not well. The exit code is 0 for well, 1 for look, 2 for act or if no
+process answers, and 3 if the command was called in a wrong way or something else than a
+status endpoint answers.
 
 The process must have the status endpoint, 'status' in its configuration.`,
 		Example: `  federationctl status
@@ -56,8 +55,8 @@ The process must have the status endpoint, 'status' in its configuration.`,
 	})
 	flags := command.Flags()
 	outputFlag(command, &o.output)
-	flags.BoolVar(&o.watch, "watch", false, "show it anew until interrupted; where it is no terminal, when something has changed")
-	positiveFlag(command, &o.interval, "interval", "`time` from one look to the next of --watch")
+	flags.BoolVar(&o.watch, "watch", false, "repeat until interrupted; if the output is no terminal, only after a change")
+	positiveFlag(command, &o.interval, "interval", "`time` between two looks of --watch")
 	flags.BoolVar(&o.check, "check", false, "print a line for a monitoring system, and exit with 0, 1, 2 or 3")
 	return command
 }

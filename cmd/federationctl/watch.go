@@ -123,13 +123,13 @@ func parseTarget(target string) (address string, err error) {
 	if strings.Contains(target, "://") {
 		u, err := url.Parse(target)
 		if err != nil || u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-			return "", fmt.Errorf("ADDRESS %q is none such as owner.example, owner.example:8008 or https://owner.example:8008", target)
+			return "", fmt.Errorf("ADDRESS %q is not an address such as owner.example, owner.example:8008 or https://owner.example:8008", target)
 		}
 		address = u.Host
 	}
 	address, ok := ownerAddress(address)
 	if !ok {
-		return "", fmt.Errorf("ADDRESS %q is none such as owner.example, owner.example:8008 or https://owner.example:8008", target)
+		return "", fmt.Errorf("ADDRESS %q is not an address such as owner.example, owner.example:8008 or https://owner.example:8008", target)
 	}
 	return address, nil
 }

@@ -204,7 +204,7 @@ func (s *Source) logReading(err error) {
 		s.broken = err.Error()
 		text := "certificate files cannot be used; the old certificates stay in use"
 		if !s.material.Load().hasCertificate() {
-			text = "certificate files cannot be used, and no connection can be made until they are mended"
+			text = "certificate files cannot be used, and no connection can be made until they are repaired"
 		}
 		log := s.logger
 		if file, ok := errors.AsType[*fileError](err); ok {

@@ -52,7 +52,7 @@ func (f *fqdnCounts) exceededRule(prev, next packed.Service) string {
 		return ""
 	}
 	f.refused[key] = struct{}{}
-	return fmt.Sprintf("one service more than the %d that are taken of one owner at one fqdn; give it another fqdn", packed.MaxServicesPerFQDN)
+	return fmt.Sprintf("an owner may have %d services at one fqdn, and this is one more; give it another fqdn", packed.MaxServicesPerFQDN)
 }
 
 // replaceService counts next in the place of prev. Either service may be zero.

@@ -35,7 +35,7 @@ func (c *Catalog) exceededRule(r, next nameRecord) string {
 		return ""
 	}
 	c.limited.lowerTo(more)
-	return fmt.Sprintf("it counts %d octets, with which this owner has more than the %d that max_catalog allows", next.octets, limit)
+	return fmt.Sprintf("with its %d octets this owner has more than the %d that max_catalog allows; raise max_catalog, or have the owner publish less", next.octets, limit)
 }
 
 // isLowerLimit reports whether limit is lower than other. A limit of 0 is no limit.

@@ -168,7 +168,7 @@ func TestLoadHangs(t *testing.T) {
 		if got := state(m); got != "synced 1/0" {
 			t.Errorf("owner is %s", got)
 		}
-		const want = `level=ERROR msg="catalog cannot be restored" owner=owner.example:8008 file=catalog error="the disk hangs; the owner is asked without it"`
+		const want = `level=ERROR msg="catalog cannot be restored" owner=owner.example:8008 file=catalog error="the disk does not answer, so the owner is asked for its whole catalog"`
 		if !strings.HasPrefix(sim.logged(), want) {
 			t.Errorf("logged is\n%s", sim.logged())
 		}
@@ -344,7 +344,7 @@ func TestLastSaveHangs(t *testing.T) {
 			}
 			want := `ERROR msg="catalog cannot be saved" file=catalog error="the disk is gone"`
 			if reported {
-				want = `ERROR msg="catalog may not be saved: the disk hangs" file=catalog`
+				want = `ERROR msg="catalog may not be saved, because the disk does not answer" file=catalog`
 			}
 			sim.wantLog(want)
 			time.Sleep(time.Minute)

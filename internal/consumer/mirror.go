@@ -452,7 +452,7 @@ func (m *Mirror) announceStatus() {
 		}
 		logger.Warn("owner is lost, trying to connect again", attributes...)
 	case state == catalog.Synced && s.Paused > 0:
-		logger.Warn("owner is synced, but came back without most of its services; they are stale until the retention ends", "paused", s.Paused)
+		logger.Warn("owner is synced, but came back without most of its services; their removal is paused, and they are stale until the retention ends", "paused", s.Paused)
 	case state == catalog.Synced:
 		logger.Info("owner is synced", "refused", s.Refused)
 	case state == catalog.Expired:

@@ -106,7 +106,7 @@ func (k *snapshotKeeper) restoreCatalog(ctx context.Context) {
 	case !k.held && errors.Is(l.err, snapshot.ErrForeign):
 		return // it is of the mirror that writes it until it ends
 	case !ok:
-		l.err = errors.New("the disk hangs; the owner is asked without it")
+		l.err = errors.New("the disk does not answer, so the owner is asked for its whole catalog")
 	case l.Snapshot != nil:
 		r.addPart(l.Snapshot)
 	}
@@ -114,9 +114,9 @@ func (k *snapshotKeeper) restoreCatalog(ctx context.Context) {
 	if l.err != nil {
 		k.reportFailure("catalog cannot be restored", l.err)
 		if l.asideErr != nil {
-			k.reportFailure("file cannot be kept aside", l.asideErr)
+			k.reportFailure("file cannot be renamed to keep it", l.asideErr)
 		} else if l.aside != "" {
-			k.logger.Warn("file is kept under another name", "aside", l.aside)
+			k.logger.Warn("file is kept under another name, so that it can be looked at", "aside", l.aside)
 		}
 	}
 	if !r.begun {
@@ -262,7 +262,7 @@ func (k *snapshotKeeper) saveChanges(ctx context.Context) {
 func (k *snapshotKeeper) abandon() {
 	k.abandoned.Store(true)
 	k.mirror.config.Observer.FileFailed()
-	k.logger.Error("catalog may not be saved: the disk hangs")
+	k.logger.Error("catalog may not be saved, because the disk does not answer")
 }
 
 // refreshInterval returns the time after which a catalog is saved although it has not changed.

@@ -245,17 +245,17 @@ func TestFileIsNotUsed(t *testing.T) {
 	}{
 		"damaged": {"catalog", snapshot.ErrCorrupt, []string{
 			`ERROR msg="catalog cannot be restored" file=catalog error=`,
-			`WARN msg="file is kept under another name" file=catalog aside=catalog.rejected`,
+			`WARN msg="file is kept under another name, so that it can be looked at" file=catalog aside=catalog.rejected`,
 		}},
 		"no access": {"catalog", fs.ErrPermission, []string{`ERROR msg="catalog cannot be restored" file=catalog error=`}},
 		"missing":   {"catalog", fs.ErrNotExist, nil},
 		"of another owner": {"catalog", fmt.Errorf("wrapped: %w", snapshot.ErrForeign), []string{
 			`ERROR msg="catalog cannot be restored" file=catalog error="wrapped: `,
-			`WARN msg="file is kept under another name" file=catalog aside=catalog.rejected`,
+			`WARN msg="file is kept under another name, so that it can be looked at" file=catalog aside=catalog.rejected`,
 		}},
 		"cannot be renamed": {"fixed", snapshot.ErrVersion, []string{
 			`ERROR msg="catalog cannot be restored" file=fixed error=`,
-			`ERROR msg="file cannot be kept aside" file=fixed error="the file cannot be renamed"`,
+			`ERROR msg="file cannot be renamed to keep it" file=fixed error="the file cannot be renamed"`,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

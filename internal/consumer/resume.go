@@ -16,7 +16,7 @@ const adoptTogether = 64
 
 // errChanged ends a resumed stream when services that it resumed with are gone, because their
 // retention has ended or the rules have changed.
-var errChanged = errors.New("what is held has changed since the owner was told of it")
+var errChanged = errors.New("the catalog has changed since the owner was told what this consumer holds")
 
 // heldDigests are the digests that the owner was sent of the catalog, or would be sent.
 type heldDigests struct {

@@ -137,7 +137,7 @@ func TestPaused(t *testing.T) {
 		if got := state(m); got != "synced 20/15" || m.Status().Paused != 15 {
 			t.Errorf("owner is %s, %d paused", got, m.Status().Paused)
 		}
-		sim.wantLog(`WARN msg="owner is synced, but came back without most of its services; they are stale until the retention ends" services=20 paused=15`)
+		sim.wantLog(`WARN msg="owner is synced, but came back without most of its services; their removal is paused, and they are stale until the retention ends" services=20 paused=15`)
 		time.Sleep(42 * time.Minute)
 		if s := m.Status(); s.Services != 19 || !s.Soonest.Equal(lost.Add(time.Hour)) || !s.Expires.After(s.Soonest.Add(40*time.Minute)) {
 			t.Errorf("status is %+v", s)

@@ -38,7 +38,7 @@ const (
 func handshakeSlots() int64 { return int64(slotsPerProcessor * runtime.GOMAXPROCS(0)) }
 
 // errLate is why a connection is closed that has waited for longestWait.
-var errLate = errors.New("too many handshakes were worked on before it")
+var errLate = errors.New("too many other handshakes came first")
 
 // What a TLS connection begins with (RFC 8446 section 5.1): the type, the version and the
 // length of a record.

@@ -93,7 +93,7 @@ func (s *streamSession) awaitSlot(ctx context.Context, services int) error {
 		err := context.Cause(waiting)
 		if errors.Is(err, errBusy) {
 			s.server.postponed.Add(1)
-			s.turnedAway(gate.Later, "too many consumers wait for the catalog; it was told when to come back")
+			s.turnedAway(gate.Later, "consumer was told when to come back: too many consumers wait for the catalog")
 			return s.server.withRetryDelay(err)
 		}
 		return err

@@ -17,7 +17,7 @@ import (
 const openTimeout = time.Minute
 
 // errNoRequest ends a resumed stream on which no initial request comes.
-var errNoRequest = status.Error(codes.Unavailable, "the stream has resumed, and no initial request came within a minute")
+var errNoRequest = status.Error(codes.Unavailable, "the stream was resumed, but its initial request did not come within a minute")
 
 // tryResume lets the consumer go on with what it holds, if the header of its stream has digests of
 // that, and if a part of it need not be sent.
@@ -28,7 +28,7 @@ func (s *streamSession) tryResume(ctx context.Context) {
 	}
 	theirs, err := resume.ParseDigests(values[0])
 	if err != nil {
-		s.log.Debug("consumer cannot resume: what it holds cannot be read", "error", err)
+		s.log.Debug("consumer cannot resume: its digests cannot be read", "error", err)
 		return
 	}
 	s.resumed = s.subscription.Resume(s.messageForm(), theirs)

@@ -100,7 +100,7 @@ func (s *streamSession) supplyService(name string) {
 // errIncomplete ends the stream of a consumer that was sent the end of the catalog, when the
 // catalog has come to contain a service that its version of the API cannot express.
 var errIncomplete = status.Error(codes.Unavailable,
-	"the catalog has a service that cannot be told in this version of the API; until it can, the catalog is not complete")
+	"this version of the API cannot express a service of the catalog, so the catalog would not be complete")
 
 // sendEnd sends the end of the catalog, which was taken before. It sends nothing while the version
 // of the API cannot express a service, because the consumer would deny that this service exists.

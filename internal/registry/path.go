@@ -42,7 +42,7 @@ func (r *Registry) CheckPath(path wire.OwnerPath) error {
 	case slices.Contains(path, r.hop):
 		return ErrLoop
 	case len(path) >= wire.MaxHops:
-		return fmt.Errorf("the services have come through %d owners, more than %d would have had them", len(path), wire.MaxHops-1)
+		return fmt.Errorf("the services have come through %d owners already, and the limit is %d", len(path), wire.MaxHops-1)
 	}
 	return nil
 }

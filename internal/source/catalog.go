@@ -236,7 +236,7 @@ type hiddenNotice struct {
 // notifySource logs the notice, and passes it to the source.
 func (w hiddenNotice) notifySource() {
 	if w.by != "" {
-		w.logger.Warn("service is hidden: another source stands first", "service", safetext.Printable(w.service), "by", w.by)
+		w.logger.Warn("service is hidden: a source that comes first has its name or its fqdn", "service", safetext.Printable(w.service), "by", w.by)
 	}
 	if l, ok := w.source.(OutcomeListener); ok {
 		l.HiddenBy(w.service, w.by)

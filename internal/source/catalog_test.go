@@ -164,7 +164,7 @@ func TestBoundedLife(t *testing.T) {
 		if n := strings.Count(s.logged.String(), `msg="catalog is available to consumers again"`); n != 2 {
 			s.Errorf("%d lines say that the catalog is available again, expected 2:\n%s", n, s.logged)
 		}
-		if n := strings.Count(s.logged.String(), `msg="source was away for its lifetime, its services are withdrawn"`); n != 1 {
+		if n := strings.Count(s.logged.String(), `msg="source was away for longer than its lifetime, so its services are withdrawn"`); n != 1 {
 			s.Errorf("%d lines say that services of a source are withdrawn, expected 1:\n%s", n, s.logged)
 		}
 	})
@@ -239,7 +239,7 @@ func TestFirstSourceWins(t *testing.T) {
 		if told := s.puppets["2"].told(); len(told) > 0 {
 			s.Errorf("the second source was told that %v are hidden", told)
 		}
-		line := `msg="service is hidden: another source stands first" catalog=test source="source 2" service=b by="service \"a\" of source 1"`
+		line := `msg="service is hidden: a source that comes first has its name or its fqdn" catalog=test source="source 2" service=b by="service \"a\" of source 1"`
 		if !strings.Contains(s.logged.String(), line) {
 			s.Errorf("the log does not tell what is hidden:\n%s", s.logged)
 		}

@@ -40,7 +40,7 @@ func (c *Catalog) setLapsed(p *catalogPart, lapsed bool) {
 	t.publishDecided()
 	if reason, services := p.overdueReason(), len(p.items)-p.hidden; lapsed {
 		p.logLater(func(logger *slog.Logger) {
-			logger.Error("source was away for its lifetime, its services are withdrawn", "reason", reason, "services", services)
+			logger.Error("source was away for longer than its lifetime, so its services are withdrawn", "reason", reason, "services", services)
 		})
 	}
 }

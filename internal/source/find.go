@@ -23,11 +23,11 @@ func (c *Catalog) Find(matches func(*wire.EncodedService) bool) (found []FoundSe
 			f := FoundService{Service: it.service, Source: p.Name}
 			switch {
 			case it.hiddenBy != "":
-				f.Hidden = it.hiddenBy + " has its name or its fqdn, and stands first"
+				f.Hidden = it.hiddenBy + " has its name or its fqdn, and comes first in the catalog"
 			case p.lapsed:
 				f.Hidden = "its source " + p.overdueReason()
 			case it.awaits != nil:
-				f.Hidden = it.awaits.Name + " may have its name or its fqdn, stands first, and has yet to say what it has"
+				f.Hidden = it.awaits.Name + " comes first in the catalog, may have its name or its fqdn, and has not yet said what it has"
 			}
 			_, f.Paused = p.paused[name]
 			found = append(found, f)

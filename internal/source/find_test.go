@@ -38,10 +38,10 @@ func TestFind(t *testing.T) {
 	expect("at first", nil)
 	mine, other, before := encoded("one/same", "same", 0), encoded("one/other", "other", 0), encoded("two/same", "same", 0)
 	c.parts[1].Replace([]*wire.EncodedService{mine, other})
-	expect("waiting", nil, FoundService{Service: mine, Source: "first", Hidden: "before may have its name or its fqdn, stands first, and has yet to say what it has"})
+	expect("waiting", nil, FoundService{Service: mine, Source: "first", Hidden: "before comes first in the catalog, may have its name or its fqdn, and has not yet said what it has"})
 	c.parts[0].Replace(nil)
 	expect("published", []string{"one/other", "one/same"}, FoundService{Service: mine, Source: "first"})
 	c.parts[0].Update([]*wire.EncodedService{before}, nil)
 	expect("hidden", []string{"one/other", "two/same"}, FoundService{Service: before, Source: "before"},
-		FoundService{Service: mine, Source: "first", Hidden: `service "two/same" of before has its name or its fqdn, and stands first`})
+		FoundService{Service: mine, Source: "first", Hidden: `service "two/same" of before has its name or its fqdn, and comes first in the catalog`})
 }

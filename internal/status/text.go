@@ -213,11 +213,11 @@ func formatSerial(n uint32) string {
 func describeCause(word string) string {
 	said, known := map[string]string{
 		"withdrawn": "was withdrawn by the owner",
-		"absent":    "was missing from a catalog that was complete, and went",
-		"expired":   "expired, as its owner was lost for longer than retention,",
+		"absent":    "was missing from a complete catalog and was removed",
+		"expired":   "expired, because its owner was lost for longer than the retention,",
 		"excluded":  "was excluded by the configuration of this side",
 		"moved":     "moved to another fqdn",
-		"unproven":  "was restored from a part of a file, and went when the file was read anew,",
+		"unproven":  "was restored from a part of a file, and was removed when the whole file was read,",
 	}[word]
 	if !known {
 		return "went (" + safetext.Printable(word) + ")"

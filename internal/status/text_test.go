@@ -75,7 +75,7 @@ func TestLines(t *testing.T) {
 				Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Original: "web.o1.example.", Instance: "v1",
 				Faults: map[string]int{"name_too_long": 2, "txt_dropped": 1},
 			},
-			Rivals: []RivalService{{"o2:8008", "web-2", "web.fed.example.", "its owner comes later in the Corefile"}},
+			Rivals: []RivalService{{"o2:8008", "web-2", "web.fed.example.", "owner o1:8008 comes first in the Corefile"}},
 		}},
 		{name: "stale", answer: BlockAnswer{
 			Verdict: Stale, Is: "service", Rcode: "NOERROR", Errors: []string{"3 (Stale Answer): owner o2:8008 is lost"},
@@ -90,7 +90,7 @@ func TestLines(t *testing.T) {
 			Owners: []OwnerPart{{ID: "o2:8008", State: "parked", Since: ago(time.Hour), Failure: "Unauthenticated: not allowed"}},
 			Holder: &NameHolder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour)},
 		}},
-		{name: "held", answer: BlockAnswer{
+		{name: "paused", answer: BlockAnswer{
 			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"}, Owners: []OwnerPart{synced, lost},
 			Holder: &NameHolder{Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
 		}},
@@ -150,14 +150,14 @@ func TestLines(t *testing.T) {
 			Verdict: Live, Is: "service", Rcode: "NOERROR", Owners: []OwnerPart{synced, lost}, Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
 			Holder: &NameHolder{Owner: "o1:8008", Owners: []string{"o2:8008"}, Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Minute), Shared: slices.Concat([]SharedEndpoint{
 				{Endpoint: "192.0.2.1:80", Owners: []string{"o1:8008"}, Answered: true, Rule: "it is live"},
-				{Endpoint: "192.0.2.2:80", Owners: []string{"o1:8008", "o2:8008"}, Tier: 1, Rule: "it is live, and better endpoints are enough (min)"},
+				{Endpoint: "192.0.2.2:80", Owners: []string{"o1:8008", "o2:8008"}, Tier: 1, Rule: "it is live, but better tiers have enough live endpoints (min)"},
 				{Endpoint: "[2001:db8::1]:80", Owners: []string{"o2:8008"}, Answered: true, Rule: "its owner is lost", Expires: now.Add(30 * time.Second)},
 			}, slices.Repeat([]SharedEndpoint{{Endpoint: "192.0.2.3:80", Owners: []string{"o2\n:8008"}, Tier: 9, Rule: "\x1b"}}, 22))},
 		}},
 		{name: "shared-instance", answer: BlockAnswer{
 			Verdict: Live, Is: "instance", Rcode: "NOERROR", Owners: []OwnerPart{synced, lost}, Records: []string{"v1.web.fed.example.\t30\tIN\tA\t192.0.2.1"},
 			Holder: &NameHolder{Owner: "o1:8008", Owners: []string{"o1:8008", "o2:8008"}, Service: "web", FQDN: "web.fed.example.", Instance: "v1", Alone: true},
-			Rivals: []RivalService{{"o3:8008", "web-3", "web.fed.example.", "its owner comes later in the Corefile than o1:8008; the block of o3:8008 does not share the name"}},
+			Rivals: []RivalService{{"o3:8008", "web-3", "web.fed.example.", "owner o1:8008 comes first in the Corefile; the block of o3:8008 does not share the name"}},
 		}},
 		{name: "circle", answer: BlockAnswer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced}, Circle: "web.fed.example."}},
 		{name: "circle-beside", answer: BlockAnswer{

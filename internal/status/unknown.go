@@ -16,5 +16,5 @@ func (e *UnknownError) Error() string {
 	case e.Of == "":
 		return "no owner is followed here"
 	}
-	return fmt.Sprintf("there is no owner or catalog %q, nor any other", e.Of)
+	return fmt.Sprintf("there is no owner or catalog %q: there is none", e.Of)
 }

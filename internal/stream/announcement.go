@@ -67,7 +67,7 @@ func awaitHeader(stream ownerStream, asked resume.Digests) streamHeader {
 		return a
 	}
 	if len(asked) == 0 {
-		return refuse("it accepts digests, of which none were sent")
+		return refuse("it accepts digests, but this consumer sent none")
 	}
 	if !a.Marked {
 		return refuse("it accepts digests on a stream without an end marker")

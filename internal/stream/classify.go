@@ -186,23 +186,23 @@ func (e sessionError) Remedy() string {
 	case ownFile:
 		return own.Remedy()
 	case e.code == codes.Unavailable && e.after > 0:
-		return "nothing if it passes; else have the owner repair the source that it waits for: its status page and log say which"
+		return "wait a moment; if this lasts, have the owner repair the source that its catalog waits for: the owner's status page and log say which"
 	case errors.As(e.err, &plain):
-		return "correct the address, unless something else answers for the owner just now: it does not speak TLS"
+		return "whatever listens at this port does not speak TLS; check the address"
 	case below && !f.handshake && errors.As(e.err, &name):
 		return "correct the name in the address of the owner, or the resolver of this machine"
 	case below && !f.handshake && errors.Is(e.err, syscall.ECONNREFUSED):
-		return "start the owner; if it runs, compare where it listens with the address here"
+		return "start the owner; if it runs, compare the address that it listens on with the address here"
 	case below && !f.handshake && (isTimeout(e.err) || errors.Is(e.err, syscall.EHOSTUNREACH) || errors.Is(e.err, syscall.ENETUNREACH)):
-		return "repair the network between here and the owner: an address, a firewall, a link, or its machine"
+		return "check the address of the owner, its machine, and the firewalls and links in between"
 	case below && isTimeout(e.err), errors.Is(e.err, errSilent), isUnansweredPing(e):
-		return "restart the owner if it hangs: its status page does not answer either; if it does, repair the network between"
+		return "open the owner's status page: if it does not answer either, restart the owner; if it does, the network in between drops packets"
 	case e.verdict == calm:
-		return "nothing: the interval of pings doubles until the owner allows it"
+		return "nothing: this consumer doubles the interval of its pings until the owner allows them"
 	case e.code == codes.Unauthenticated:
-		return "have the owner admit the certificate of this consumer, or use another one"
+		return "have the owner allow an identity of this consumer's certificate, or use another certificate"
 	case e.code == codes.InvalidArgument, e.code == codes.Unimplemented:
-		return "compare api with the version that the owner speaks"
+		return "set api to the version that the owner speaks"
 	case isUnreadable(e.err):
 		return fmt.Sprintf("have the owner split the service: a message that is %d times as large as is allowed cannot be skipped", readFactor)
 	}
@@ -265,5 +265,5 @@ func alertRemedy(text string, own mtls.Shown) string {
 	case text == unknownAuthority.Error():
 		return "have the owner add the CA that has signed " + renew + " to its own CA file, or use a certificate of a CA that it knows"
 	}
-	return "see in the status of the owner, at turned away, what it does not accept of " + renew
+	return "look under 'turned away' in the status of the owner: the reason there says what the owner does not accept of " + renew
 }

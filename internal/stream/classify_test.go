@@ -30,7 +30,7 @@ func alerted(alert tls.AlertError) error {
 
 // What each end of a session calls for, says, and advises.
 func TestClassify(t *testing.T) {
-	const admit = "have the owner admit the certificate of this consumer, or use another one"
+	const admit = "have the owner allow an identity of this consumer's certificate, or use another certificate"
 	for name, tc := range map[string]struct {
 		err     error
 		verdict retryVerdict
@@ -40,11 +40,11 @@ func TestClassify(t *testing.T) {
 	}{
 		"refused connection": {&connectError{false, syscall.ECONNREFUSED}, quick, codes.Unavailable, "connection refused", "start the owner"},
 		"dial too late": {
-			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}, retry, codes.Unavailable, "dial tcp: i/o timeout", "repair the network",
+			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}, retry, codes.Unavailable, "dial tcp: i/o timeout", "check the address of the owner, its machine",
 		},
 		"no route": {
 			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}},
-			quick, codes.Unavailable, "dial tcp: connect: no route to host", "repair the network",
+			quick, codes.Unavailable, "dial tcp: connect: no route to host", "check the address of the owner, its machine",
 		},
 		"no name": {
 			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "o.example", IsNotFound: true}}},
@@ -54,18 +54,18 @@ func TestClassify(t *testing.T) {
 			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "i/o timeout", Name: "o.example", IsTimeout: true}}},
 			retry, codes.Unavailable, "dial tcp: lookup o.example: i/o timeout", "correct the name",
 		},
-		"late handshake": {&connectError{true, context.DeadlineExceeded}, slow, codes.Unavailable, "TLS handshake: context deadline exceeded", "restart the owner if it hangs"},
+		"late handshake": {&connectError{true, context.DeadlineExceeded}, slow, codes.Unavailable, "TLS handshake: context deadline exceeded", "open the owner's status page"},
 		"no answer to a ping": {
-			status.Error(codes.Unavailable, "keepalive ping failed to receive ACK within timeout"), retry, codes.Unavailable, "Unavailable: ", "restart the owner if it hangs",
+			status.Error(codes.Unavailable, "keepalive ping failed to receive ACK within timeout"), retry, codes.Unavailable, "Unavailable: ", "open the owner's status page",
 		},
 		"handshake": {&connectError{true, io.EOF}, quick, codes.Unavailable, "TLS handshake: EOF", ""},
-		"alert":     {alerted(42), slow, codes.Unavailable, "TLS handshake: remote error: tls: bad certificate", "see in the status of the owner, at turned away, what it does not accept of the certificate of this consumer"},
+		"alert":     {alerted(42), slow, codes.Unavailable, "TLS handshake: remote error: tls: bad certificate", "look under 'turned away' in the status of the owner: the reason there says what the owner does not accept of the certificate of this consumer"},
 		"alert 70":  {alerted(70), slow, codes.Unavailable, "TLS handshake: remote error: tls: protocol version not supported", "have the owner speak TLS 1.3 and HTTP/2"},
 		"alert 120": {alerted(120), slow, codes.Unavailable, "TLS handshake: remote error: tls: no application protocol", "have the owner speak TLS 1.3 and HTTP/2"},
 		"alert 80":  {alerted(80), slow, codes.Unavailable, "TLS handshake: remote error: tls: internal error", ""},
 		"alert 90":  {alerted(90), slow, codes.Unavailable, "TLS handshake: remote error: tls: user canceled", ""},
 		"plain text": {
-			&connectError{true, tls.RecordHeaderError{Msg: "odd"}}, slow, codes.Unavailable, "TLS handshake: tls: odd", "correct the address",
+			&connectError{true, tls.RecordHeaderError{Msg: "odd"}}, slow, codes.Unavailable, "TLS handshake: tls: odd", "whatever listens at this port",
 		},
 		"expired": {
 			&connectError{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}},
@@ -77,19 +77,19 @@ func TestClassify(t *testing.T) {
 		},
 		"digests that were not sent": {&resumeError{"odd", false}, slow, codes.FailedPrecondition, "the owner's header federation-resume: odd", ""},
 		"digests that were sent":     {&resumeError{"odd", true}, retry, codes.FailedPrecondition, "the owner's header federation-resume: odd", ""},
-		"silent":                     {fmt.Errorf("wrapped: %w", errSilent), retry, codes.DeadlineExceeded, "wrapped: the owner says nothing", "restart the owner if it hangs"},
+		"silent":                     {fmt.Errorf("wrapped: %w", errSilent), retry, codes.DeadlineExceeded, "wrapped: the owner sends nothing", "open the owner's status page"},
 		"closed":                     {io.EOF, retry, codes.OK, "the owner closed the stream", ""},
 		"unauthenticated":            {status.Error(codes.Unauthenticated, "who?"), park, codes.Unauthenticated, "Unauthenticated: who?", admit},
-		"invalid argument":           {status.Error(codes.InvalidArgument, "no"), park, codes.InvalidArgument, "InvalidArgument: no", "compare api"},
-		"unimplemented":              {status.Error(codes.Unimplemented, "no"), retry, codes.Unimplemented, "Unimplemented: no", "compare api"},
+		"invalid argument":           {status.Error(codes.InvalidArgument, "no"), park, codes.InvalidArgument, "InvalidArgument: no", "set api to the version"},
+		"unimplemented":              {status.Error(codes.Unimplemented, "no"), retry, codes.Unimplemented, "Unimplemented: no", "set api to the version"},
 		"unavailable":                {status.Error(codes.Unavailable, "down"), retry, codes.Unavailable, "Unavailable: down", ""},
-		"unavailable until":          {forbidding(t, codes.Unavailable, time.Second)(nil), quick, codes.Unavailable, "Unavailable: who are you?", "nothing if it passes"},
+		"unavailable until":          {forbidding(t, codes.Unavailable, time.Second)(nil), quick, codes.Unavailable, "Unavailable: who are you?", "wait a moment"},
 		"unreadable": {
 			status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9 vs. 8)"), slow, codes.ResourceExhausted, "ResourceExhausted: ", "have the owner split the service",
 		},
 		"exhausted":   {status.Error(codes.ResourceExhausted, "quota"), retry, codes.ResourceExhausted, "ResourceExhausted: quota", ""},
 		"larger":      {status.Error(codes.Internal, "grpc: received message larger than max"), retry, codes.Internal, "Internal: ", ""},
-		"pings":       {status.Error(codes.Unavailable, `closing, debug data: "too_many_pings"`), calm, codes.Unavailable, "Unavailable: ", "nothing: the interval of pings doubles"},
+		"pings":       {status.Error(codes.Unavailable, `closing, debug data: "too_many_pings"`), calm, codes.Unavailable, "Unavailable: ", "nothing: this consumer doubles the interval"},
 		"other pings": {status.Error(codes.Internal, `debug data: "too_many_pings"`), retry, codes.Internal, "Internal: ", ""},
 		"local":       {&net.OpError{Op: "local error", Err: tls.AlertError(42)}, retry, codes.Unknown, "local error: ", ""},
 		"of the sink": {errors.New("full"), retry, codes.Unknown, "full", ""},

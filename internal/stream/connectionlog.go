@@ -73,11 +73,11 @@ func (j *connectionLog) logEnd(address string, e sessionError, parked bool) {
 	case e.verdict == park && e.after > 0 && again: // the same as some minutes ago
 	case parked && e.after > 0:
 		j.ends[key] = true
-		j.logger.Error("owner is parked: tried again in some minutes, or when the certificate, key or CA files or the configuration change", attributes...)
+		j.logger.Error("owner is parked: the next attempt is in some minutes, or when the certificate, key or CA files or the configuration change", attributes...)
 	case parked:
-		j.logger.Error("owner is parked: not tried again before the certificate, key or CA files or the configuration change", attributes...)
+		j.logger.Error("owner is parked: there is no attempt until the certificate, key or CA files or the configuration change", attributes...)
 	case e.verdict == park && e.after == 0:
-		j.logger.Warn("address of owner is not tried again before the certificate, key or CA files or the configuration change", attributes...)
+		j.logger.Warn("there is no attempt at this address of the owner until the certificate, key or CA files or the configuration change", attributes...)
 	case !again:
 		j.ends[key], j.slowEnds[key] = true, true
 		log(text, attributes...)
@@ -86,7 +86,7 @@ func (j *connectionLog) logEnd(address string, e sessionError, parked bool) {
 
 // logCalmed logs that the owner ended the stream because of too many pings.
 func (j *connectionLog) logCalmed(address string, interval time.Duration) {
-	j.logger.Warn("owner gets more pings than it allows (too_many_pings), interval doubled",
+	j.logger.Warn("the owner allows fewer pings (too_many_pings); their interval is doubled",
 		"address", address, "keepalive", interval)
 }
 
@@ -94,7 +94,7 @@ func (j *connectionLog) logCalmed(address string, interval time.Duration) {
 // read.
 func (j *connectionLog) logPath(address string, err error) {
 	if err != nil && !j.pathless {
-		j.logger.Warn("owner sends no readable path of its services", "address", address, "error", err)
+		j.logger.Warn("the owner sends a path of its services that cannot be read", "address", address, "error", err)
 	}
 	j.pathless = err != nil
 }

@@ -76,7 +76,7 @@ func TestHandshakeFails(t *testing.T) {
 			},
 			verdict: slow,
 			reason:  "TLS handshake: remote error: tls: certificate required",
-			remedy:  "see in the status of the owner, at turned away",
+			remedy:  "look under 'turned away' in the status of the owner",
 		},
 		"owner of HTTP in plain text": {
 			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) {
@@ -84,7 +84,7 @@ func TestHandshakeFails(t *testing.T) {
 			},
 			verdict: slow,
 			reason:  "TLS handshake: tls: first record does not look like a TLS handshake",
-			remedy:  "correct the address",
+			remedy:  "whatever listens at this port",
 		},
 		"owner of TLS 1.2": {
 			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) {
@@ -108,7 +108,7 @@ func TestHandshakeFails(t *testing.T) {
 			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) { sim.accept(ownerAddress, swallow) },
 			verdict: slow,
 			reason:  "TLS handshake: context deadline exceeded",
-			remedy:  "restart the owner if it hangs",
+			remedy:  "open the owner's status page",
 		},
 		"no answer after the handshake": {
 			prepare: func(_ *testing.T, sim *testConsumer, _ *Config) {
@@ -130,7 +130,7 @@ func TestHandshakeFails(t *testing.T) {
 			},
 			verdict: retry,
 			reason:  "context deadline exceeded",
-			remedy:  "repair the network between here and the owner",
+			remedy:  "check the address of the owner, its machine",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -69,7 +69,7 @@ func TestTooManyPingsForEver(t *testing.T) {
 		sim.run(sim.config())
 		time.Sleep(10 * time.Minute)
 		lines := strings.Join(sim.Logged.Lines(), "")
-		if n := strings.Count(lines, "interval doubled"); n != 8 || !strings.Contains(lines, "keepalive=2h0m0s") {
+		if n := strings.Count(lines, "interval is doubled"); n != 8 || !strings.Contains(lines, "keepalive=2h0m0s") {
 			t.Errorf("logged %d times:\n%s", n, lines)
 		}
 		if n := len(sim.Records("dialed")); n < 15 || n > 60 {

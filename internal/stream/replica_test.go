@@ -152,7 +152,7 @@ func TestSlowReplicasAreHeard(t *testing.T) {
 		}
 		// The reason is said once for each, and no more than that.
 		lines := sim.Logged.Lines()
-		if len(lines) != 3 || strings.Count(strings.Join(lines, ""), "says nothing") != 2 {
+		if len(lines) != 3 || strings.Count(strings.Join(lines, ""), "sends nothing") != 2 {
 			t.Errorf("logged:\n%s", strings.Join(lines, ""))
 		}
 	})

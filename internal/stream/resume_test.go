@@ -86,7 +86,7 @@ func TestAnnouncement(t *testing.T) {
 		"with a path in parts": {digests, []string{wire.PathHeader, "a", wire.PathHeader, "b"}, "whole, through [a b]"},
 		"with an odd path":     {digests, []string{wire.PathHeader, "a,,b"}, "whole, through []"},
 		"marked twice":         {digests, []string{wire.CatalogEndHeader, "odd"}, "whole, through []"},
-		"nothing was asked":    {nil, []string{wire.ResumeHeader, none}, "it accepts digests, of which none were sent"},
+		"nothing was asked":    {nil, []string{wire.ResumeHeader, none}, "it accepts digests, but this consumer sent none"},
 		"another number":       {digests, []string{wire.ResumeHeader, "accepted 8/AA"}, "it does not say that 4 digests are accepted"},
 		"not base64":           {digests, []string{wire.ResumeHeader, "accepted 4/@@"}, "buckets: illegal base64"},
 		"two answers":          {digests, []string{wire.ResumeHeader, none, wire.ResumeHeader, some}, "buckets: illegal base64"},

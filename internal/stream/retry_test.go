@@ -117,7 +117,7 @@ func TestReplicas(t *testing.T) {
 			if diff := cmp.Diff([]string{"a:1", "b:1", "c:1"}, dialed(sim, 0, time.Hour)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if lines := sim.Logged.Lines(); len(lines) != 3 || !strings.Contains(lines[2], "owner is parked: not tried again before") {
+			if lines := sim.Logged.Lines(); len(lines) != 3 || !strings.Contains(lines[2], "owner is parked: there is no attempt until") {
 				t.Errorf("logged: %v", lines)
 			}
 			if lost, parked := len(sim.Records("lost")), len(sim.Records("parked")); lost != 2 || parked != 1 {
@@ -449,8 +449,8 @@ func TestLog(t *testing.T) {
 		want := []string{
 			"level=INFO msg=\"connected to owner\" address=owner.example:8008\n",
 			"level=INFO msg=\"stream of owner has ended, opening another one\" address=owner.example:8008 error=\"Unavailable: ",
-			"level=INFO msg=\"not connected to owner, still trying\" address=owner.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare where it listens with the address here\"\n",
-			"level=INFO msg=\"not connected to owner, still trying\" address=other.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare where it listens with the address here\"\n",
+			"level=INFO msg=\"not connected to owner, still trying\" address=owner.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare the address that it listens on with the address here\"\n",
+			"level=INFO msg=\"not connected to owner, still trying\" address=other.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare the address that it listens on with the address here\"\n",
 			"level=DEBUG msg=\"owner is back\" address=owner.example:8008 after=1h0m",
 		}
 		lines := sim.Logged.Lines()
@@ -673,7 +673,7 @@ func TestParkedIsTriedAgain(t *testing.T) {
 			if n := len(sim.Records("parked")); n != len(attempts) || n < 20 || sim.Records("lost") != nil {
 				t.Errorf("%d attempts, %d parked, lost %v", len(attempts), n, sim.Details("lost"))
 			}
-			if lines := sim.Logged.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "owner is parked: tried again in some minutes") {
+			if lines := sim.Logged.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "owner is parked: the next attempt is in some minutes") {
 				t.Errorf("logged: %v", lines)
 			}
 			sim.identity.Change() // which is not made to wait

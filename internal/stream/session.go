@@ -38,11 +38,11 @@ var (
 	errAnswerTimeout = status.Errorf(codes.DeadlineExceeded, "no acknowledgement was read within %v", answerTimeout)
 
 	// errRenewed ends a stream that another one is to replace at once.
-	errRenewed = errors.New("this side opens another stream: its credentials or rules have changed, or a certificate is about to expire")
+	errRenewed = errors.New("this side opens another stream, because its credentials or rules have changed or a certificate is about to expire")
 
 	// errSilent ends a stream on which nothing arrives, where another replica can be
 	// tried.
-	errSilent = errors.New("the owner says nothing, and there is another replica to try")
+	errSilent = errors.New("the owner sends nothing, so another replica is tried")
 )
 
 // sessionOutcome says how a session has ended.

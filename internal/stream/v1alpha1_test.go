@@ -152,7 +152,7 @@ func TestVersionThatOwnerDoesNotSpeak(t *testing.T) {
 					t.Errorf("sessions ended with %v", ended)
 				}
 				lines := sim.Logged.Lines()
-				if len(lines) != 1 || !strings.Contains(lines[0], "compare api with the version that the owner speaks") {
+				if len(lines) != 1 || !strings.Contains(lines[0], "set api to the version that the owner speaks") {
 					t.Errorf("the log is %q", lines)
 				}
 			})

@@ -50,7 +50,7 @@ func (p AddressPolicy) checkAddress(address federation.Address) *federation.Inva
 		return nil
 	}
 	return federation.Invalidf("address", federation.ReasonAddress,
-		"%s address %s, which allow_addresses of the consumer does not open", kind, shown)
+		"%s: consumers refuse %s addresses unless their allow_addresses has them", shown, kind)
 }
 
 // isLocalhost reports whether the host is localhost or below it.

@@ -299,7 +299,7 @@ func TestPolicy(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.address, func(t *testing.T) {
 			expectInvalid(t, decode(tt.address, wire.AddressPolicy{}), federation.ReasonAddress,
-				`service "web": endpoints[0].address: `+tt.kind+` address `+tt.shown+`, which allow_addresses of the consumer does not open`)
+				`service "web": endpoints[0].address: `+tt.shown+`: consumers refuse `+tt.kind+` addresses unless their allow_addresses has them`)
 
 			shown, err := netip.ParseAddr(tt.shown)
 			if err != nil {

@@ -206,7 +206,7 @@ func (r *blockReader) readBlock() (b Block, at propertyLines, whole bool) {
 		b.Owner.Name = cmp.Or(b.Owner.Name, b.Owner.Consumer.OwnerName(b.Owner.Subscription.Addresses))
 	}
 	if overwritten := b.overwrittenProperty(); overwritten != "" {
-		r.addMistakef(start, "persist: %q is a file of %s and would be written over", b.Owner.Subscription.File, overwritten)
+		r.addMistakef(start, "persist: %q is a file of %s and would be overwritten", b.Owner.Subscription.File, overwritten)
 	}
 	return b, at, true
 }

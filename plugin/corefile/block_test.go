@@ -325,7 +325,7 @@ func TestParseErrors(t *testing.T) {
 		{property: "status localhost", want: `4: status: "localhost" is not HOST:PORT`},
 		{property: "status :9154 a \"\" c", want: "4: status: the name of the file is empty"},
 		{property: "status :9154", want: `4: status: ":9154" ` + exposed},
-		{property: "status :9154 a b catalog.db\npersist ./catalog.db", want: `1: persist: "catalog.db" is a file of status and would be written over`},
+		{property: "status :9154 a b catalog.db\npersist ./catalog.db", want: `1: persist: "catalog.db" is a file of status and would be overwritten`},
 		{
 			input: "federation {\n" + required + "status localhost:9154\n}\nfederation b.example {\n" + required + "status localhost:9155\n}",
 			want:  "6: status: localhost:9155 is not localhost:9154, and a process has one status, in the block at Testfile:1",
@@ -335,7 +335,7 @@ func TestParseErrors(t *testing.T) {
 			want:  "6: status: :9154 has other files, and a process has one status, in the block at Testfile:1",
 		},
 
-		{property: "persist ./key.pem", want: `1: persist: "key.pem" is a file of tls and would be written over`},
+		{property: "persist ./key.pem", want: `1: persist: "key.pem" is a file of tls and would be overwritten`},
 
 		{property: "rename a.example", want: "4: rename: takes FROM TO, not 1 argument"},
 		{property: "rename a..b fed.example", want: `4: rename: "a..b": name has an empty label`},
@@ -404,7 +404,7 @@ func TestParseErrors(t *testing.T) {
 		},
 		{
 			input: "federation {\nowner b:1\ntls a b /p/ca.pem\npersist /p/./ca.pem\n}",
-			want:  `1: persist: "/p/./ca.pem" is a file of tls and would be written over`,
+			want:  `1: persist: "/p/./ca.pem" is a file of tls and would be overwritten`,
 		},
 	} {
 		input := tc.input

@@ -42,7 +42,7 @@ func TestCheck(t *testing.T) {
 		},
 		{
 			name: "two roots, of which the last counts", corefile: "fed.example {\nroot /a\nroot /b\nfederation {\nowner owner.example:8008\ntls cert.pem /b/key.pem ca.pem\npersist key.pem\n}\n}\n",
-			mistakes: []string{`4: persist: "/b/key.pem" is a file of tls and would be written over`},
+			mistakes: []string{`4: persist: "/b/key.pem" is a file of tls and would be overwritten`},
 		},
 		{name: "no block", corefile: ". {\nwhoami\n}\n", warning: []string{"0: there is no federation block"}},
 		{

@@ -112,7 +112,7 @@ func (p *Page) OpenPort(c *Configuration) error {
 			return nil
 		}
 		if s.config.Address == config.Address {
-			return fmt.Errorf("%s - Error: status: other files at %s take a restart, or another address", c.statusBlock.Position, config.Address)
+			return fmt.Errorf("%s - Error: status: %s cannot get other files while CoreDNS runs; restart CoreDNS, or take another address", c.statusBlock.Position, config.Address)
 		}
 	}
 	server, err := page.Listen(context.Background(), config, p.logger) //nolint:forbidigo // as Page.servePort

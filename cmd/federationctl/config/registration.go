@@ -126,7 +126,7 @@ func (r *configReader) checkExclusive(c Config) {
 			}
 			file := filepath.Clean(name)
 			claim(key, "file", file)
-			r.addProblemIf(slices.Contains(read, file), path+key, "is a file of the configuration, and would be written over")
+			r.addProblemIf(slices.Contains(read, file), path+key, "is a file of the configuration, and would be overwritten")
 		}
 		agent := c.Identity.SPIFFE.Socket != ""
 		switch g, n, l := s.Registration, s.NSM, s.Relay; {

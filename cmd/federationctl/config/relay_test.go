@@ -136,7 +136,7 @@ func TestMistakesOfRelays(t *testing.T) {
 		}},
 		"two of a catalog": {[]byte(least + "  - relay: {addresses: [\"b.example:8008\"], lifetime: 1m}\n  - relay: {addresses: [\"c.example:8008\"], persist: catalog.yaml}\n"), []string{
 			"9: catalogs[0].sources[2]: is the second relay of the catalog, after that on line 8; consumers are told one path, so give it a catalog with a server_name of its own",
-			"9: catalogs[0].sources[2].relay.persist: is a file of the configuration, and would be written over",
+			"9: catalogs[0].sources[2].relay.persist: is a file of the configuration, and would be overwritten",
 		}},
 		"neither": {[]byte(least + "- server_name: a\n"), []string{"8: catalogs[1]: needs one of sources, relay: a relay is the whole catalog; beside other sources it is one of them, in their list"}},
 		"a file that others have": {relaying(`{addresses: ["b.example:8008"], persist: ./b}
@@ -148,8 +148,8 @@ func TestMistakesOfRelays(t *testing.T) {
   relay: {addresses: ["e.example:8008"], persist: ./catalog.yaml}
 `), []string{
 			"11: catalogs[2].relay.persist: is that of the relay on line 9 as well",
-			"13: catalogs[3].relay.persist: is a file of the configuration, and would be written over",
-			"15: catalogs[4].relay.persist: is a file of the configuration, and would be written over",
+			"13: catalogs[3].relay.persist: is a file of the configuration, and would be overwritten",
+			"15: catalogs[4].relay.persist: is a file of the configuration, and would be overwritten",
 		}},
 		"an agent": {[]byte(spiffe + "- server_name: b\n  relay: {addresses: [\"b.example:8008\"], owner_ids: [b.example]}\n"), []string{
 			"9: catalogs[1].relay: needs a SPIFFE ID in owner_ids: where identities come from a SPIFFE agent the owner is known by that",

@@ -320,7 +320,7 @@ func (e *Endpoint) explainFailure(ctx context.Context, path string, err error) e
 	op, ok := errors.AsType[*net.OpError](err)
 	switch {
 	case ok && op.Op == "dial" && e.local:
-		return newUnreachable("nothing listens at %s, of a CoreDNS, or at %s, of an owner: %s; name another endpoint with --at, or add 'status' to the Corefile or the configuration of the owner", ConsumerAt, OwnerAt, text)
+		return newUnreachable("no status endpoint at %s (CoreDNS) or %s (owner): %s; add 'status' to the Corefile or to the configuration of the owner, or name another endpoint with --at", ConsumerAt, OwnerAt, text)
 	case ok && op.Op == "dial":
 		return newUnreachable("%s: %s; check --at, and that the process runs with 'status' in its Corefile, or in the configuration of the owner", e, text)
 	}

@@ -96,7 +96,7 @@ func (o *Overview) explainRows(width int) (lines []string) {
 		}
 	}
 	if more := bad - mostExplained; more > 0 {
-		lines = append(lines, "", status.FormatNumber(more)+" more: 'federationctl status -o json' says all")
+		lines = append(lines, "", status.FormatNumber(more)+" more: 'federationctl status -o json' shows everything")
 	}
 	return lines
 }

@@ -77,7 +77,7 @@ func (c *Catalog) refusalReason() string {
 // toldReason returns that a service is told, and by what.
 func (o serviceOutcome) toldReason() string {
 	if o.rule == nil {
-		return "told, as the catalog has no exports: every consumer is told everything"
+		return "told: a catalog without exports tells every consumer everything"
 	}
 	return "told by " + o.rule.String()
 }

@@ -91,7 +91,7 @@ func (j *progressLog) noteStatus(s provider.Status) {
 	case provider.Refused:
 		j.markUnregistered()
 		clear(j.reportedKinds)
-		j.writeLinef("refused by owner %s: %s at %s: rule %s: %s; the owner is asked again now and then",
+		j.writeLinef("refused by owner %s: %s at %s: rule %s: %s; asking the owner again",
 			s.Owner, s.Node.Service, s.Node.URI, quoteUnlessPlain(s.Rule), quoteUnlessPlain(s.Reason))
 	case provider.Lost:
 		if j.isNewKind(s.Err) {

@@ -76,7 +76,7 @@ func TestProgressWaits(t *testing.T) {
 	}
 	const stored = "federationctl: stored, and not published yet: shop.fed.example at http://192.0.2.1:80, with owner o:8008, ttl 30s; clients get it once the catalog of the owner is available\n"
 	want := stored + "federationctl: published: shop.fed.example at http://192.0.2.1:80, with owner o:8008\n" + stored +
-		"federationctl: refused by owner o:8008: shop.fed.example at : rule no-rule: none; the owner is asked again now and then\n" +
+		"federationctl: refused by owner o:8008: shop.fed.example at : rule no-rule: none; asking the owner again\n" +
 		"federationctl: registered: shop.fed.example at http://192.0.2.1:80, with owner o:8008, ttl 30s\n"
 	if diff := cmp.Diff(want, text.String()); diff != "" {
 		t.Errorf("unexpected lines (-want +got):\n%s", diff)

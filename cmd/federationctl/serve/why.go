@@ -87,7 +87,7 @@ func (c *servedCatalog) reportOffer(f source.FoundService, v1alpha1 bool) status
 		return o
 	}
 	if _, err := wire.EncodeV1Alpha1(wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}, "", false); err != nil && v1alpha1 {
-		o.Withheld = fmt.Sprintf("consumers of %s do not get it, and not the end of the catalog: %v", wire.V1Alpha1, err)
+		o.Withheld = fmt.Sprintf("consumers of %s get neither the service nor the end of the catalog: %v", wire.V1Alpha1, err)
 	}
 	told := c.registry.AudiencesOf(s.Name)
 	for _, t := range told[:min(len(told), maxClasses)] {

@@ -98,7 +98,7 @@ func (w *Watch) mirrorOwner(ctx context.Context, config consumer.Config) error {
 	defer finish(nil)
 	w.finish = finish
 	w.empty = time.AfterFunc(EmptyTime, func() {
-		finish(fmt.Errorf("owner %s: no service within %v, nor the end of the catalog: whether it is empty is not known; "+
+		finish(fmt.Errorf("owner %s: neither a service nor the end of the catalog came within %v, so the catalog is empty or not loaded yet; "+
 			"check that the owner has loaded its services", w.config.Address, EmptyTime))
 	})
 	w.empty.Stop() // until a stream is open

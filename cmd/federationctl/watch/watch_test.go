@@ -125,10 +125,10 @@ func newWatcher(s *transcript, once bool) *Watch {
 // that very moment: one that has arrived and is not read yet breaks the silence.
 func TestWatchOnce(t *testing.T) {
 	const (
-		unknown = "owner owner.example:8008: no service within 30s, nor the end of the catalog: whether it is empty is not known; " +
+		unknown = "owner owner.example:8008: neither a service nor the end of the catalog came within 30s, so the catalog is empty or not loaded yet; " +
 			"check that the owner has loaded its services"
-		refusal = "federationctl: refused: service \"b\": endpoints[0].address: loopback address 127.0.0.1, " +
-			"which allow_addresses of the consumer does not open\n"
+		refusal = "federationctl: refused: service \"b\": endpoints[0].address: 127.0.0.1: " +
+			"consumers refuse loopback addresses unless their allow_addresses has them\n"
 	)
 	for _, tt := range []struct {
 		name, script string

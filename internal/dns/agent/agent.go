@@ -473,12 +473,12 @@ func (o *mirroredOwner) logConflicts() {
 		}
 		var c zone.NameConflict
 		if c, has = z.FirstConflict(m.index, o.agent.now()); has && !o.conflicting {
-			logger.Warn("other owners have names of the owner, which are not answered from it",
+			logger.Warn("names of the owner are not answered from its services, because other owners have them",
 				"services", count, "fqdn", c.FQDN, "service", safetext.Printable(c.Service), "by", m.block.owners[c.By].id)
 		}
 	}
 	if o.conflicting && !has {
-		logger.Info("other owners have no name of the owner any more")
+		logger.Info("the owner has all of its names again")
 	}
 	o.conflicting = has
 }

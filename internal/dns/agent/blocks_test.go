@@ -267,12 +267,12 @@ func TestConflictsLogged(t *testing.T) {
 		one, _ := w.Owner(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.1"))
 		other, _ := w.Owner(second, services.At("web.fed.example", "192.0.2.2"), services.At("api.fed.example", "192.0.2.2"), services.At("own.fed.example", "192.0.2.2"))
 		w.attach(w.block(1, w.owner(ownerAddress), w.owner(second)))
-		const line = `level=WARN msg="other owners have names of the owner, which are not answered from it" owner=other.example:8008 services=2 fqdn=api.fed.example. service=api by=owner.example:8008`
-		const over = `level=INFO msg="other owners have no name of the owner any more" owner=other.example:8008`
+		const line = `level=WARN msg="names of the owner are not answered from its services, because other owners have them" owner=other.example:8008 services=2 fqdn=api.fed.example. service=api by=owner.example:8008`
+		const over = `level=INFO msg="the owner has all of its names again" owner=other.example:8008`
 		expect := func(when string, warnings, ends int) {
 			t.Helper()
 			time.Sleep(time.Minute)
-			if w.Logged.Count(line) != warnings || w.Logged.Count("which are not answered") != warnings || w.Logged.Count(over) != ends || w.Logged.Count("any more") != ends {
+			if w.Logged.Count(line) != warnings || w.Logged.Count("are not answered from") != warnings || w.Logged.Count(over) != ends || w.Logged.Count("all of its names again") != ends {
 				t.Errorf("%s, not %d times %s, and %d times %s:\n%s", when, warnings, line, ends, over, w.Logged.String())
 			}
 		}

@@ -123,7 +123,7 @@ func (x *blockExplainer) reportEndpoint(e *zone.SharedEndpoint) status.SharedEnd
 	case e.Answered:
 		s.Rule = "it is live"
 	default:
-		s.Rule = "it is live, and better endpoints are enough (min)"
+		s.Rule = "it is live, but better tiers have enough live endpoints (min)"
 	}
 	return s
 }

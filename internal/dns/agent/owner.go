@@ -90,7 +90,7 @@ func (a *Agent) readOwnerFiles(c *OwnerConfig) (ownerFiles, error) {
 	}
 	for _, other := range []string{c.Identity.Files.Cert, c.Identity.Files.Key, c.Identity.Files.CA} {
 		if resolved, err := filepath.EvalSymlinks(other); err == nil && resolved == file || err != nil && filepath.Clean(other) == filepath.Clean(path) {
-			return ownerFiles{}, fmt.Errorf("persist: %q is a file of tls and would be written over", path)
+			return ownerFiles{}, fmt.Errorf("persist: %q is a file of tls and would be overwritten", path)
 		}
 	}
 	return ownerFiles{source, file}, nil

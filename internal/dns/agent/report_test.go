@@ -156,11 +156,11 @@ func TestExplainShared(t *testing.T) {
 			}
 		}
 		const nearIs, farIs = "192.0.2.1:443 of [owner.example:8008], answered ", "192.0.2.2:443 of [far.example:8008], answered "
-		look(20*time.Minute, ownerAddress, nearIs+"true: it is live", farIs+"false: it is live, and better endpoints are enough (min)")
+		look(20*time.Minute, ownerAddress, nearIs+"true: it is live", farIs+"false: it is live, but better tiers have enough live endpoints (min)")
 		stop()
 		look(21*time.Minute, far, farIs+"true: it is live", nearIs+"false: its owner is lost, so live endpoints go first; 24h20m0s")
 		registry, _ := w.Owner(ownerAddress, near)
-		look(28*time.Minute, ownerAddress, nearIs+"true: it is live", farIs+"false: it is live, and better endpoints are enough (min)")
+		look(28*time.Minute, ownerAddress, nearIs+"true: it is live", farIs+"false: it is live, but better tiers have enough live endpoints (min)")
 		registry.Delete(near.Name)
 		look(29*time.Minute, far, farIs+"true: it is live")
 		stopFar()
@@ -185,7 +185,7 @@ func TestExplainRivals(t *testing.T) {
 		a := explain(b, "web.fed.example")
 		want := []status.RivalService{{
 			Owner: other, Service: "web", FQDN: "web.fed.example.",
-			Rule: `its owner comes later in the Corefile than owner.example:8008, of which service "web" has the fqdn`,
+			Rule: `owner owner.example:8008, whose service "web" has that name, comes first in the Corefile`,
 		}}
 		if d := cmp.Diff(want, a.Rivals); d != "" || a.Holder.Owner != ownerAddress {
 			t.Errorf("-want +got:\n%s", d)

@@ -191,14 +191,14 @@ func (h *Holder) explainShared(m *nameMatch, qtype uint16, last subtree.Rank) {
 func (z *Zone) explainLoss(o *zoneOrigin, name string, of *precedence.Offer, m *nameMatch, now time.Time) string {
 	switch loss, by := z.tree.ExplainLoss(o.name, of, now); loss {
 	case precedence.Expired:
-		return "it was stale for the whole retention and has expired"
+		return "it was stale for the whole retention, so it has expired"
 	case precedence.OwnerLater:
-		return fmt.Sprintf("its owner comes later in the Corefile than %s, of which service %s has the fqdn%s",
+		return fmt.Sprintf("owner %s, whose service %s has that name, comes first in the Corefile%s",
 			z.owners[by.Owner].id, safetext.Quote(serviceName(by)), z.explainUnshared(of, by))
 	case precedence.NameLarger:
-		return fmt.Sprintf("service %s of the same owner has the fqdn, as its name is the smaller one", safetext.Quote(serviceName(by)))
+		return fmt.Sprintf("service %s of the same owner has that name, because it comes first in the alphabet", safetext.Quote(serviceName(by)))
 	case precedence.TakenAbove:
-		return fmt.Sprintf("its fqdn is a name that service %s at %s has, of owner %s, which comes first in the Corefile",
+		return fmt.Sprintf("that is a name of service %s at %s, whose owner %s comes first in the Corefile",
 			safetext.Quote(serviceName(by)), by.FQDN(), z.owners[by.Owner].id)
 	case precedence.NoLoss:
 	}
@@ -209,7 +209,7 @@ func (z *Zone) explainLoss(o *zoneOrigin, name string, of *precedence.Offer, m *
 	by, at := safetext.Quote(serviceName(m.offer)), m.offer.FQDN()
 	switch {
 	case at == name:
-		return fmt.Sprintf("the name is the fqdn of service %s of owner %s, and an instance does not get it", by, z.owners[m.offer.Owner].id)
+		return fmt.Sprintf("the name is the fqdn of service %s of owner %s, which goes before the name of an instance", by, z.owners[m.offer.Owner].id)
 	case len(at) > len(of.FQDN()):
 		return fmt.Sprintf("service %s of owner %s is closer to the name, at %s", by, z.owners[m.offer.Owner].id, at)
 	}

@@ -110,33 +110,33 @@ func TestExplainRules(t *testing.T) {
 	}{
 		"later owner": {
 			services: []string{"0 a web.fed.example i/HTTP", "1 b web.fed.example i/HTTP"}, ask: "web", holder: "a",
-			rule: `its owner comes later in the Corefile than o0, of which service "a" has the fqdn`,
+			rule: `owner o0, whose service "a" has that name, comes first in the Corefile`,
 		},
 		"later owner, for a name of a protocol": {
 			services: []string{"0 a web.fed.example i/HTTP", "1 b web.fed.example i/HTTP"}, ask: "_http._tcp.web", holder: "a",
-			rule: `its owner comes later in the Corefile than o0, of which service "a" has the fqdn`,
+			rule: `owner o0, whose service "a" has that name, comes first in the Corefile`,
 		},
 		"the first owner does not share": {
 			shares: [3]string{1: everything, 2: everything}, ask: "web", holder: "a",
 			services: []string{"0 a web.fed.example i/HTTP", "1 b web.fed.example i/HTTP", "2 c web.fed.example i/HTTP"},
-			rule:     `its owner comes later in the Corefile than o0, of which service "a" has the fqdn; the block of o0 does not share the name`,
+			rule:     `owner o0, whose service "a" has that name, comes first in the Corefile; the block of o0 does not share the name`,
 		},
 		"the last owner does not share": {
 			shares: [3]string{0: everything, 1: everything}, ask: "web", holder: "a",
 			services: []string{"0 a web.fed.example i/HTTP", "1 b web.fed.example i/HTTP", "2 c web.fed.example i/HTTP"},
-			rule:     `its owner comes later in the Corefile than o0, of which service "a" has the fqdn; the block of o2 does not share the name`,
+			rule:     `owner o0, whose service "a" has that name, comes first in the Corefile; the block of o2 does not share the name`,
 		},
 		"larger name": {
 			services: []string{"0 a web.fed.example i/HTTP", "0 b web.fed.example i/HTTP"}, ask: "web", holder: "a",
-			rule: `service "a" of the same owner has the fqdn, as its name is the smaller one`,
+			rule: `service "a" of the same owner has that name, because it comes first in the alphabet`,
 		},
 		"further up": {
 			services: []string{"0 a web.fed.example i/HTTP", "1 b i.web.fed.example j/HTTP"}, ask: "i.web", holder: "a",
-			rule: `its fqdn is a name that service "a" at web.fed.example. has, of owner o0, which comes first in the Corefile`,
+			rule: `that is a name of service "a" at web.fed.example., whose owner o0 comes first in the Corefile`,
 		},
 		"instance": {
 			services: []string{"0 a web.fed.example i/HTTP", "0 b i.web.fed.example j/HTTP"}, ask: "i.web", holder: "b",
-			rule: `the name is the fqdn of service "b" of owner o0, and an instance does not get it`,
+			rule: `the name is the fqdn of service "b" of owner o0, which goes before the name of an instance`,
 		},
 		"closer": {
 			services: []string{"0 a web.fed.example x.y/HTTP", "0 b y.web.fed.example x/HTTP"}, ask: "x.y.web", holder: "b",
@@ -144,7 +144,7 @@ func TestExplainRules(t *testing.T) {
 		},
 		"expired": {
 			services: []string{"0 old web.fed.example i/HTTP", "1 b web.fed.example i/HTTP"}, ask: "web", holder: "b",
-			rule: "it was stale for the whole retention and has expired",
+			rule: "it was stale for the whole retention, so it has expired",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

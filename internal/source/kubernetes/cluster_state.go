@@ -264,7 +264,7 @@ func (w *clusterState) noteNotServed(id watchID, now time.Time) {
 	defer w.mu.Unlock()
 	w.health.watches[id] = watchProgress{once: w.health.watches[id].once}
 	if len(w.objects[id.kind]) > 0 {
-		w.health.definition[id.kind].noteOutcome(classErrorf("removed", "%v are not served any more: what is published because of them stays", id.kind), now)
+		w.health.definition[id.kind].noteOutcome(classErrorf("removed", "%v are not served by the cluster any more; services that they published stay", id.kind), now)
 	}
 }
 

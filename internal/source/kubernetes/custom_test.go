@@ -68,7 +68,7 @@ func testDefinition(t *testing.T, c *cluster) {
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	_, err := c.Dynamic.Resource(definitions).Patch(t.Context(), realserver.ServiceExports, types.JSONPatchType, []byte(unserved), metav1.PatchOptions{})
 	c.must(err)
-	until(t, "what is served no more", func() bool { return r.awayFor("not served any more") })
+	until(t, "what is served no more", func() bool { return r.awayFor("not served by the cluster any more") })
 	c.moveTo("definition", "a", "192.0.2.2")
 	until(t, "a change of what stays", func() bool { return r.has("west/definition/a", "192.0.2.2") })
 	r.withdrew(t, "west/definition/c")

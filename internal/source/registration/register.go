@@ -122,7 +122,7 @@ func (s *Source) Register(stream registrationv1.RegistrationService_RegisterServ
 	}
 	if !s.openSession(c, ids, address) {
 		_ = stream.Send(closeResponse("this owner ends")) // the status says it as well
-		return status.Error(codes.Unavailable, "the owner is about to end")
+		return status.Error(codes.Unavailable, "the owner is about to shut down")
 	}
 	defer s.sessions.Done()
 	c.log.Info("provider connected")

@@ -59,7 +59,7 @@ const pauseTime = time.Hour
 var errPaused = errors.New("the owner has come back without most of its services")
 
 // errSyncing is why the source is away while a stream is open.
-var errSyncing = errors.New("the owner has yet to say what its catalog is")
+var errSyncing = errors.New("the owner has not yet sent its whole catalog")
 
 // Source is the catalog of another owner, and implements [source.Source]. The mirror keeps the
 // services, and the part publishes them; the source itself keeps services only until the first

@@ -65,7 +65,7 @@ end
 hang`)
 		p := n.alone(relay.Config{})
 		time.Sleep(30 * time.Second)
-		syncing := "away: the owner has yet to say what its catalog is"
+		syncing := "away: the owner has not yet sent its whole catalog"
 		first := slices.Compact(p.take()) // a reason may be given twice
 		if diff := cmp.Diff([]string{syncing, "through", syncing, "back", "replace [a b c]"}, first); diff != "" {
 			t.Errorf("first catalog: unexpected calls (-want +got):\n%s", diff)

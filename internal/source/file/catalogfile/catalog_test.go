@@ -208,7 +208,7 @@ func TestParseProblems(t *testing.T) {
 			`7: service "a": tags[2]: 513 bytes, the limit is 512`,
 			`8: service "a": labels["` + strings.Repeat("x", 128) + `"... (514 bytes)].key: 514 bytes, the limit is 512`,
 			`8: service "a": labels["` + strings.Repeat("x", 128) + `"... (515 bytes)].key: 515 bytes, the limit is 512`,
-			`11: service "a": endpoints[1].address: loopback address 127.0.0.1, which allow_addresses of the consumer does not open`,
+			`11: service "a": endpoints[1].address: 127.0.0.1: consumers refuse loopback addresses unless their allow_addresses has them`,
 			`12: service "a": endpoints[1].port: 99999 is not in 1 to 65535`,
 			`13: service "a": endpoints[1].labels[2]: 513 bytes, the limit is 512`,
 			`15: service "a": instances[0].id: required`,
@@ -231,7 +231,7 @@ func TestParseProblems(t *testing.T) {
     endpointSelector: [""]
 `, []string{
 			`4: service "a": tags[0]: is empty; leave it out`,
-			`6: service "a": endpoints[0].address: loopback address localhost, which allow_addresses of the consumer does not open`,
+			`6: service "a": endpoints[0].address: localhost: consumers refuse loopback addresses unless their allow_addresses has them`,
 			`8: service "a": endpoints[0].labels[1]: is empty; leave it out`,
 			`11: service "a": instances[1].id: "v1" is the ID of instances[0] as well`,
 			`13: service "a": instances[1].endpoint_selector[0]: is empty; leave it out`,
@@ -268,7 +268,7 @@ func TestParseProblems(t *testing.T) {
 `, []string{
 			`3: service "a": fqdn: label begins or ends with '-': "a_.-b"`,
 			`4: service "a": there is no field "adresse"`,
-			`7: service "a": endpoints[1].address: loopback address 127.0.0.1, which allow_addresses of the consumer does not open`,
+			`7: service "a": endpoints[1].address: 127.0.0.1: consumers refuse loopback addresses unless their allow_addresses has them`,
 			`10: service "a": endpoints[2].port: 0 is not in 1 to 65535`,
 			`11: service "a": endpoints[2]: there is no field "prt"`,
 			`14: service "a": instances[0].protocol: "SMTP" is none of HTTP, HTTPS, GRPC, HTTP2, MONGO, TCP, TLS, MTLS`,
@@ -351,7 +351,7 @@ func TestParseWarnings(t *testing.T) {
 `
 	c := Parse([]byte(data), wire.AddressPolicy{})
 	want := []string{
-		`2: service "zebra": fqdn: a.example. is also that of service "ant", which wins: this one will not be served`,
+		`2: service "zebra": fqdn: a.example. is also the fqdn of service "ant", which wins: consumers will not answer this one`,
 		`6: service "zebra": endpoints[1]: no instance selects 192.0.2.2, so only the name of the service leads to it`,
 		`9: service "zebra": instances[1].id: "i1" and "I1" are one DNS name; one of the two instances will have none`,
 		`10: service "zebra": instances[2].id: "not a name" will have no DNS name of its own: label has a character other than a-z, 0-9, '-' and '_'`,

@@ -202,7 +202,7 @@ func (p *versionReader) warnSharedNames() {
 		if winner := winners[s.FQDN()]; winner != s.Name() {
 			p.addWarning(problem.Problem{
 				Line: p.lines[i], Service: safetext.Quote(s.Name()), Field: "fqdn",
-				Rule: fmt.Sprintf("%s. is also that of service %s, which wins: this one will not be served",
+				Rule: fmt.Sprintf("%s. is also the fqdn of service %s, which wins: consumers will not answer this one",
 					s.FQDN(), safetext.Quote(winner)),
 			})
 			if counts[s.FQDN()]++; counts[s.FQDN()] == packed.MaxServicesPerFQDN {

@@ -228,7 +228,7 @@ func TestYAMLTooLargeIsAProblem(t *testing.T) {
 		t.Errorf("%d services in %d bytes, %v, expected one", len(c.Services), len(text), c.Err())
 	}
 	text += "x"
-	const large = "0: a catalog in YAML may have 16777216 bytes; make a larger one JSON lines, one service a line, such as yq makes of it"
+	const large = "0: a catalog in YAML may have 16777216 bytes; write a larger one as JSON lines, for example with yq"
 	for _, tt := range []struct{ name, text, want string }{
 		{"YAML", text, large},
 		{"list", "[" + text, large},

@@ -12,7 +12,7 @@ import (
 )
 
 // errTooLarge is what is said of a catalog in YAML that is larger than it may be.
-var errTooLarge = unreadableError{Rule: fmt.Sprintf("a catalog in YAML may have %d bytes; make a larger one JSON lines, one service a line, such as yq makes of it", MaxYAML)}
+var errTooLarge = unreadableError{Rule: fmt.Sprintf("a catalog in YAML may have %d bytes; write a larger one as JSON lines, for example with yq", MaxYAML)}
 
 // readYAML reads a catalog in YAML, which becomes one tree.
 func (p *versionReader) readYAML(data []byte) error {

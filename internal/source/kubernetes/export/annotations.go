@@ -75,7 +75,7 @@ func (t *translation) addMetadata() *Finding {
 			return refusal
 		}
 		if !slices.ContainsFunc(t.Service.Spec.Ports, func(p corev1.ServicePort) bool { return isNamed(p, wanted) }) {
-			return refusef(BadAnnotation, "%s is for a port that the Service has not", note.place)
+			return refusef(BadAnnotation, "%s is for a port that the Service does not have", note.place)
 		}
 		for i := range t.ports {
 			p := &t.ports[i]
@@ -83,7 +83,7 @@ func (t *translation) addMetadata() *Finding {
 				continue
 			}
 			if p.metadata != nil {
-				return refusef(BadAnnotation, "%s is for port %s, which another annotation is for as well", note.place, p.id)
+				return refusef(BadAnnotation, "%s is for port %s, for which there is another annotation", note.place, p.id)
 			}
 			p.metadata = pairs
 		}

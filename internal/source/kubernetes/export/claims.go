@@ -96,7 +96,7 @@ func (c *Claims) Judge(key string, v Verdict) Verdict {
 	if namespace, _, _ := strings.Cut(key, "/"); !strings.HasPrefix(who, namespace+"/") {
 		who = "an export of another namespace"
 	}
-	v.Refusal = refusef(Conflict, "%s wants the name %s, and %s has it, %s", key, safetext.Quote(v.Service.FQDN.String()), who, first.BeforeReason(v.Claim))
+	v.Refusal = refusef(Conflict, "%s cannot have the name %s: %s has it, %s", key, safetext.Quote(v.Service.FQDN.String()), who, first.BeforeReason(v.Claim))
 	v.Refusal.Detail = first.Service + " has the name"
 	v.Service, v.Kind = nil, 0
 	return v

@@ -41,14 +41,14 @@ func TestClaimsRank(t *testing.T) {
 		v := wants(name, 0)
 		v.Claim = claim
 		c.Set("shop/x", v)
-		want := Verdict{Claim: claim, Refusal: &Finding{Conflict, `shop/x wants the name "api.pay.west.fed.example.", and ` + holder, "shop/3 has the name"}}
+		want := Verdict{Claim: claim, Refusal: &Finding{Conflict, `shop/x cannot have the name "api.pay.west.fed.example.": ` + holder, "shop/3 has the name"}}
 		if diff := cmp.Diff(want, c.Judge("shop/x", v), byValue); diff != "" {
 			t.Errorf("%+v: verdict (-want +got):\n%s", claim, diff)
 		}
 	}
 	v := wants(name, math.MaxInt32)
 	c.Set("sho/x", v)
-	want := Finding{Conflict, `sho/x wants the name "api.pay.west.fed.example.", and an export of another namespace has it, which is older`, "shop/3 has the name"}
+	want := Finding{Conflict, `sho/x cannot have the name "api.pay.west.fed.example.": an export of another namespace has it, which is older`, "shop/3 has the name"}
 	if got := c.Judge("sho/x", v).Refusal; got == nil || *got != want {
 		t.Errorf("what another namespace is told: %+v, want %+v", got, want)
 	}

@@ -18,7 +18,7 @@ const Accepted = prefix + "Accepted"
 
 // HiddenText is what authors are told of a service that another source hides. What that has
 // is the owner's to know.
-const HiddenText = "not published: another source of the catalog stands first, and has its name or its fqdn"
+const HiddenText = "not published: a source that comes first in the catalog has its name or its fqdn"
 
 // ConditionFacts is everything that a ServiceExport is told.
 type ConditionFacts struct {

@@ -33,7 +33,7 @@ func TestConditions(t *testing.T) {
 		}},
 		{"an earlier source has the name", ConditionFacts{Verdict: published, Hidden: true}, []string{
 			"Valid True Valid: the Service can be exported",
-			"Ready False Hidden: not published: another source of the catalog stands first, and has its name or its fqdn",
+			"Ready False Hidden: not published: a source that comes first in the catalog has its name or its fqdn",
 		}},
 		{"consumers refuse it", ConditionFacts{Verdict: published, Published: true, Refusals: map[string]string{"spiffe://b.example/dns": "port: 0", "spiffe://a.example/dns": "out of zone"}}, []string{
 			"Valid True Valid: the Service can be exported",

@@ -303,9 +303,9 @@ func (t *translation) podID(e *discoveryv1.Endpoint) (string, bool) {
 	id := *e.Hostname
 	switch {
 	case !isLabel(id):
-		t.warnf(InvalidID, "a pod of the Service %s has the hostname %s, which is no DNS label, and has no name of its own", t.serviceName(), safetext.Quote(id))
+		t.warnf(InvalidID, "a pod of the Service %s has the hostname %s, which is no DNS label, so the pod has no name of its own", t.serviceName(), safetext.Quote(id))
 	case slices.ContainsFunc(t.ports, func(p publishedPort) bool { return p.id == id }):
-		t.warnf(DuplicateID, "a pod of the Service %s has the hostname %s, which is the name of a port, and has no name of its own", t.serviceName(), id)
+		t.warnf(DuplicateID, "a pod of the Service %s has the hostname %s, which is the name of a port, so the pod has no name of its own", t.serviceName(), id)
 	default:
 		return id, true
 	}

@@ -103,7 +103,7 @@ func (t *translation) routeEntrances(route *Route) (ways []gatewayEntrance, reas
 			return g.Namespace == name.Namespace && g.Name == name.Name && g.DeletionTimestamp == nil
 		})
 		if i < 0 {
-			reasons = append(reasons, fmt.Sprintf("there is no Gateway %s as %s names it", name, shown))
+			reasons = append(reasons, fmt.Sprintf("there is no Gateway %s, which %s names", name, shown))
 			continue
 		}
 		gateway := t.Gateways[i]

@@ -30,7 +30,7 @@ func (t *translation) findPorts() *Finding {
 		p := &all[i]
 		if p.Protocol != corev1.ProtocolTCP && p.Protocol != "" {
 			unsupported++
-			t.warnf(UnsupportedPort, "port %s of the Service %s speaks %s, which the federation has no word for, and is left out", shownPort(p), t.serviceName(), safetext.Quote(string(p.Protocol)))
+			t.warnf(UnsupportedPort, "port %s of the Service %s speaks %s, which the federation cannot express, so the port is left out", shownPort(p), t.serviceName(), safetext.Quote(string(p.Protocol)))
 			continue
 		}
 		if id, ok := t.portID(p, ids); ok {
@@ -54,15 +54,15 @@ func (t *translation) portID(p *corev1.ServicePort, taken map[string]bool) (id s
 	if p.Name != "" {
 		switch {
 		case !isLabel(p.Name):
-			t.warnf(InvalidID, "port %s of the Service %s has a name that is no DNS label, and is called %s", shownPort(p), t.serviceName(), id)
+			t.warnf(InvalidID, "port %s of the Service %s has a name that is no DNS label, so it is called %s", shownPort(p), t.serviceName(), id)
 		case taken[p.Name]:
-			t.warnf(DuplicateID, "port %s of the Service %s has the name of another port, and is called %s", shownPort(p), t.serviceName(), id)
+			t.warnf(DuplicateID, "port %s of the Service %s has the name of another port, so it is called %s", shownPort(p), t.serviceName(), id)
 		default:
 			return p.Name, true
 		}
 	}
 	if taken[id] || !isLabel(id) {
-		t.warnf(DuplicateID, "port %s of the Service %s cannot be called %s as another port is, and is left out", shownPort(p), t.serviceName(), id)
+		t.warnf(DuplicateID, "port %s of the Service %s is left out: another port is called %s already", shownPort(p), t.serviceName(), id)
 		return "", false
 	}
 	return id, true

@@ -258,7 +258,7 @@ func (r *Rules) unnamedRefusal(q *Request) error {
 				reasons = append(reasons, reason)
 			}
 			if len(reasons) > mostShown {
-				reasons[mostShown] = "and others do not either"
+				reasons[mostShown] = "and more rules do not allow it"
 				break
 			}
 		}

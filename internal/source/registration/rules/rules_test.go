@@ -140,7 +140,7 @@ func TestJudgeRefuses(t *testing.T) {
 		fmt.Fprintf(&many, "- {name: r%d, providers: [a.example], services: [s%d.example]}\n", i, i)
 	}
 	_, err := parsed(t, many.String()).Judge(request{"a.example", "", name, "10.0.0.1", 0}.parsed(t))
-	if want := `no-rule: no rule lets "a.example" register ` + name + "; rule r0 allows s0.example; rule r1 allows s1.example; rule r2 allows s2.example; and others do not either"; err == nil || err.Error() != want {
+	if want := `no-rule: no rule lets "a.example" register ` + name + "; rule r0 allows s0.example; rule r1 allows s1.example; rule r2 allows s2.example; and more rules do not allow it"; err == nil || err.Error() != want {
 		t.Errorf("of many rules: %v, want %s", err, want)
 	}
 	_, err = parsed(t, "rules: []").Judge(request{web, "", name, "10.0.0.1", 0}.parsed(t))

@@ -337,7 +337,7 @@ func (t *Table) refusalOf(s *Stream, e *nodeEntry, o *JudgedActive) error {
 		return nil
 	}
 	if e == nil && len(t.entries) >= t.config.Nodes {
-		return rules.Refusal{Rule: rules.Full, Reason: fmt.Sprintf("this owner has as many nodes as it may have: %d", t.config.Nodes)}
+		return rules.Refusal{Rule: rules.Full, Reason: fmt.Sprintf("this owner has as many nodes as max_nodes allows: %d", t.config.Nodes)}
 	}
 	return nil
 }
