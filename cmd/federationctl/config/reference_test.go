@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/internal/setting"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -39,21 +40,19 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// symbols matches words that Markdown may take for something else, without the punctuation behind.
-var symbols = regexp.MustCompile(`\S*[*_/\[]\S*[^\s.,;:]|\*`)
-
-// formatReference returns a list of keys in Markdown. A key that means the same in several places
-// is in the first of them.
+// formatReference returns the keys as a block of text. A key that means the same in several places is
+// in the first of them.
 func formatReference(all []setting.Setting) string {
 	var text strings.Builder
 	for _, s := range all {
 		words := strings.Split(s.Paths[0], ".")
-		fmt.Fprintf(&text, "%s* `%s`", strings.Repeat("  ", len(words)-1), words[len(words)-1])
+		indent := strings.Repeat("    ", len(words)-1)
+		text.WriteString(indent + words[len(words)-1])
 		var also []string
 		for _, other := range s.Paths[1:] {
 			words, parent := strings.Split(other, "."), words[max(0, len(words)-2)]
 			if other := words[max(0, len(words)-2)]; other != parent {
-				also = append(also, "`"+other+"`")
+				also = append(also, other)
 			}
 		}
 		var notes []string
@@ -61,7 +60,7 @@ func formatReference(all []setting.Setting) string {
 		case s.Required:
 			notes = append(notes, "required")
 		case s.Default != "":
-			notes = append(notes, "default `"+s.Default+"`")
+			notes = append(notes, "default "+s.Default)
 		}
 		if len(also) > 0 {
 			notes = append(notes, "also of "+strings.Join(also, ", "))
@@ -69,9 +68,9 @@ func formatReference(all []setting.Setting) string {
 		if len(notes) > 0 {
 			fmt.Fprintf(&text, " (%s)", strings.Join(notes, "; "))
 		}
-		fmt.Fprintf(&text, ": %s\n", symbols.ReplaceAllString(s.Doc, "`$0`"))
+		text.WriteString("\n" + printable.WrapText(indent+"  "+s.Doc, 120, indent+"  ") + "\n")
 	}
-	return text.String()
+	return "```text\n" + text.String() + "```\n"
 }
 
 // TestEveryKeyIsExplained has one to three sentences for each key that a file may have.
