@@ -187,7 +187,7 @@ func TestUnreadableKindHoldsItsServices(t *testing.T) {
 				held := func() string {
 					var names []string
 					for _, name := range []string{"exported", "local", "plain", "routed", "spread"} {
-						if !o.told.has("west/shop/"+name, after) && !o.told.has("west/shop/"+name, "Port:30050") {
+						if !o.told.has("west/shop/"+name, after) && !o.told.has("west/shop/"+name, ":30050") {
 							names = append(names, name)
 						}
 					}
