@@ -84,7 +84,7 @@ func checkHostname(name string) error {
 
 // ParseOrigin returns the origin of a zone. It accepts what [ParseFQDN] accepts,
 // and also the root ("."), labels that begin with '_', and a last label of digits,
-// since zones may be delegated at such names.
+// since zones may be delegated at such names. Its errors are those of ParseFQDN.
 func ParseOrigin(s string) (FQDN, error) {
 	if s == "." {
 		return FQDN{"."}, nil
@@ -145,7 +145,7 @@ type Label struct{ name string }
 // ParseLabel returns the name that an instance ID stands for. An ID with dots is
 // several labels. It fails for an ID that is not a DNS name, or whose last label
 // of several is 'addr'. Such an ID is not changed to fit, because clients build the
-// name from the ID themselves.
+// name from the ID themselves. Its errors are those of ParseFQDN.
 func ParseLabel(id string) (Label, error) {
 	name, err := normalizeName(id)
 	if err != nil {

@@ -28,8 +28,8 @@ func PeerOf(info credentials.AuthInfo) (Peer, bool) {
 	return p, len(p.State.PeerCertificates) > 0
 }
 
-// IDs returns the identities of the peer: of a Source that SPIFFE has issued its SPIFFE
-// ID, otherwise that and the DNS names of its certificate, without the wildcards.
+// IDs returns the identities of the peer, which its certificate names and an authority vouches for: its
+// SPIFFE ID and, unless this side has its certificate from a SPIFFE agent, its DNS names without wildcards.
 func (p Peer) IDs() []federation.ID {
 	switch {
 	case len(p.State.PeerCertificates) == 0:

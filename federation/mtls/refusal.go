@@ -20,7 +20,7 @@ const (
 )
 
 // RefusedError says why this side does not accept the certificate of a peer. Its text is that
-// of Err.
+// of Err, and safe to show.
 type RefusedError struct {
 	Cause   string          // expired, authority, identity, host, or rule for any other
 	Claimed []federation.ID // of the certificate: whether they are the peer's is not known
@@ -35,7 +35,8 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// Remedy says what to do about a peer, which of names.
+// Remedy returns what to do, as the end of a sentence. What the peer is called there, for example "the owner",
+// is of.
 func (e *RefusedError) Remedy(of string) string {
 	switch {
 	case e.Cause == causeExpired:
@@ -52,8 +53,8 @@ func (e *RefusedError) Remedy(of string) string {
 	return "add the CA of " + of + " to " + safetext.Printable(cmp.Or(e.ca, "the CA file here")) + ", if you know it: until then its identities are only claimed"
 }
 
-// RefusalOf returns why a handshake failed in which this side did not accept the certificate
-// of its peer, and reports whether it failed for that.
+// RefusalOf returns why this side did not accept the certificate of its peer, and reports whether err, the
+// error of a handshake or of a stream that wraps it, is about that.
 func RefusalOf(err error) (*RefusedError, bool) {
 	refusal, ok := errors.AsType[*tls.CertificateVerificationError](err)
 	if !ok {

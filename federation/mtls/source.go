@@ -27,8 +27,8 @@ const (
 	pollInterval = time.Minute
 )
 
-// Source is the certificate, the key and the CA bundle of a party, as its origin gives
-// them now. It is safe for concurrent use.
+// Source is the certificate, the key and the CA bundle of one side, its material, as its origin gives
+// them now. [Load] and [Open] make one. A Source is safe for concurrent use.
 type Source struct {
 	logger   *slog.Logger                // read-only after Open
 	origin   *followedOrigin             // read-only after Open
@@ -41,7 +41,7 @@ type Source struct {
 	broken string     // why the files cannot be used, as logged; guarded by mu
 }
 
-// Origin says where a party gets its certificate, its key and its CA bundle from.
+// Origin says where a Source gets its certificate, its key and its CA bundle from: files or a SPIFFE agent.
 type Origin struct {
 	Files  Files
 	SPIFFE SPIFFE // instead of Files, where its Socket is set
@@ -218,7 +218,7 @@ func (s *Source) logReading(err error) {
 }
 
 // Changed returns a channel that is closed when the material in use now has been
-// replaced.
+// replaced. Whoever has seen that asks for the next channel.
 func (s *Source) Changed() <-chan struct{} { return s.material.Load().replaced }
 
 // Expiry returns when the certificate in use expires, or the first of its chain

@@ -25,11 +25,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// SPIFFE says which SPIFFE agent issues the certificate of a party, by the Workload API,
+// SPIFFE says which SPIFFE agent issues the certificate of a Source, by the SPIFFE Workload API,
 // and whose peers are accepted.
 type SPIFFE struct {
 	Socket       string   // of the agent: unix:///path or tcp://ip:port
-	TrustDomains []string // whose peers are accepted, beside those of the own one
+	TrustDomains []string // whose peers are accepted, beside those of the own one, such as partner.example
 }
 
 // spiffeAgent is a SPIFFE agent that a Source has its material from.

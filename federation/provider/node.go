@@ -20,7 +20,7 @@ import (
 // maxMessage is how large a message of either side may be, in bytes.
 const maxMessage = 64 << 10
 
-// Node is a place at which the program provides a service.
+// Node is a place at which the program provides a service. All that it says has at most 64 KiB.
 type Node struct {
 	Service string // the fqdn of the service
 
@@ -29,7 +29,7 @@ type Node struct {
 	// address that the program connects to the owner from.
 	URI string
 
-	TTL         time.Duration     // how long it stays registered when nothing is heard of it; default: what the owner's rule has
+	TTL         time.Duration     // how long it stays registered when nothing is heard of it, never negative; default: what the owner's rule has
 	Metadata    map[string]string // told to clients of the service
 	Instance    string            // nodes that name the same are one instance of the service; default: one of its own
 	Description string            // for people
