@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/removed"
+	"github.com/hamlet-federation/coredns-federation/internal/setting"
 )
 
 // flagValue is a flag whose text is parsed when it is given, so that a command begins with
@@ -118,8 +119,8 @@ func idsFlag(command *cobra.Command, to *[]federation.ID, name, usage string) {
 
 // maxCatalogFlag adds the flag that bounds a catalog file, in bytes.
 func maxCatalogFlag(command *cobra.Command, limit *int64) {
-	command.Flags().Var(&flagValue{kind: "size", text: config.FormatSize(*limit), set: func(text string) (err error) {
-		*limit, err = config.ParseSize(text)
+	command.Flags().Var(&flagValue{kind: "size", text: setting.FormatSize(*limit), set: func(text string) (err error) {
+		*limit, err = setting.ParseSize(text)
 		return err
 	}}, "max-catalog", "`size` that a catalog file may have, in bytes or with KiB, MiB or GiB")
 }

@@ -291,13 +291,13 @@ func (b *Block) setProperty(property string, args []string) (err error) {
 	case "name":
 		owner.Name, err = limits.ParseOwnerName(args[0])
 	case "owner":
-		owner.Subscription.Addresses, err = parseList(nil, args, parseAddress)
+		owner.Subscription.Addresses, err = parseList(nil, args, setting.ParseAddress)
 	case "tls":
 		owner.Identity.Files, err = parseFiles(args)
 	case "spiffe":
 		owner.Identity.SPIFFE, err = parseSPIFFE(args)
 	case "tls_servername":
-		owner.Consumer.ServerName, err = parseHost(args[0])
+		owner.Consumer.ServerName, err = setting.ParseHost(args[0])
 	case "owner_id":
 		owner.Consumer.IDs, err = parseList(nil, args, federation.ParseID)
 	case "api":

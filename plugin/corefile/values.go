@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
+	"github.com/hamlet-federation/coredns-federation/internal/setting"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
 
@@ -54,38 +55,6 @@ func parseOrigin(s string) (federation.FQDN, error) {
 	return origin, nil
 }
 
-// parseAddress takes https://host:port as well, the form of the specification.
-func parseAddress(s string) (string, error) {
-	host, port, err := net.SplitHostPort(strings.TrimPrefix(s, "https://"))
-	if err != nil || host == "" {
-		return "", fmt.Errorf("%q is not HOST:PORT or https://HOST:PORT", s)
-	}
-	return joinHostPort(s, host, port)
-}
-
-// joinHostPort returns the address that was written as s. A host name is in lower case, and an
-// IP address as Go writes it, so that equal ones are the same. No host is all addresses.
-func joinHostPort(s, host, port string) (string, error) {
-	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || number == 0 {
-		return "", fmt.Errorf("%q has no port from 1 to 65535", s)
-	}
-	if host != "" {
-		if host, err = parseHost(host); err != nil {
-			return "", err
-		}
-	}
-	return net.JoinHostPort(host, strconv.FormatUint(number, 10)), nil
-}
-
-func parseHost(s string) (string, error) {
-	address, err := federation.ParseAddress(s)
-	if err != nil {
-		return "", fmt.Errorf("%q: %w", s, err)
-	}
-	return strings.TrimSuffix(address.String(), "."), nil
-}
-
 func parseFiles(args []string) (mtls.Files, error) {
 	for _, arg := range args {
 		if _, err := parseFile(arg); err != nil {
@@ -116,7 +85,7 @@ func parseStatus(args []string) (c page.Config, err error) {
 	if err != nil {
 		return page.Config{}, fmt.Errorf("%q is not HOST:PORT", args[0])
 	}
-	if c.Address, err = joinHostPort(args[0], host, port); err != nil {
+	if c.Address, err = setting.JoinHostPort(args[0], host, port); err != nil {
 		return page.Config{}, err
 	}
 	if len(args) > 1 {
@@ -135,7 +104,7 @@ func parseFile(s string) (string, error) {
 }
 
 func parseTTL(s string) (uint32, error) {
-	ttl, err := parseDuration(s)
+	ttl, err := setting.ParseDuration(s)
 	if err != nil || ttl < minTTL || ttl > maxTTL || ttl%time.Second != 0 {
 		return 0, fmt.Errorf("%q is not a whole number of seconds from %.0f to %.0f", s, minTTL.Seconds(), maxTTL.Seconds())
 	}
@@ -146,7 +115,7 @@ func parseRetention(s string) (time.Duration, error) {
 	if s == "forever" {
 		return catalog.Forever, nil
 	}
-	retention, err := parseDuration(s)
+	retention, err := setting.ParseDuration(s)
 	if err != nil || retention < minRetention {
 		return 0, fmt.Errorf("%q is not a duration of %v or more; write 24h, or forever", s, minRetention)
 	}
@@ -154,19 +123,11 @@ func parseRetention(s string) (time.Duration, error) {
 }
 
 func parseSettle(s string) (time.Duration, error) {
-	duration, err := parseDuration(s)
+	duration, err := setting.ParseDuration(s)
 	if err != nil || duration < minSettle || duration > maxSettle {
 		return 0, fmt.Errorf("%q is not a duration from %v to %v", s, minSettle, maxSettle)
 	}
 	return duration, nil
-}
-
-// parseDuration takes a duration as Go writes it, or a bare number of seconds.
-func parseDuration(s string) (time.Duration, error) {
-	if _, err := strconv.ParseUint(s, 10, 64); err == nil {
-		s += "s"
-	}
-	return time.ParseDuration(s)
 }
 
 func parseCount(s string) (int, error) {
@@ -177,16 +138,12 @@ func parseCount(s string) (int, error) {
 	return count, nil
 }
 
-// parseMaxCatalog takes a number of octets, or a number with a unit that is a power of 1024.
 func parseMaxCatalog(s string) (int64, error) {
-	digits := strings.TrimRight(s, "BGKMTibgkmt")
-	shifts := map[string]uint{"": 0, "b": 0, "k": 10, "kib": 10, "m": 20, "mib": 20, "g": 30, "gib": 30, "t": 40, "tib": 40}
-	shift, ok := shifts[strings.ToLower(s[len(digits):])]
-	number, err := strconv.ParseInt(digits, 10, 64)
-	if ok && err == nil && number <= maxMaxCatalog>>shift && number >= 0 && minMaxCatalog <= number<<shift {
-		return number << shift, nil
+	size, err := setting.ParseSize(s)
+	if err != nil || size < minMaxCatalog || size > maxMaxCatalog {
+		return 0, fmt.Errorf("%q is not a size from 1MiB to 1TiB", s)
 	}
-	return 0, fmt.Errorf("%q is not a size from 1MiB to 1TiB", s)
+	return size, nil
 }
 
 func parsePrefix(s string) (netip.Prefix, error) {

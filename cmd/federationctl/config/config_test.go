@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/setting"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -558,23 +559,6 @@ func TestRecognize(t *testing.T) {
 	}
 }
 
-func TestSizes(t *testing.T) {
-	for text, want := range map[string]int64{"1": 1, "1B": 1, "64KiB": 64 << 10, "512MiB": 512 << 20, "1GiB": 1 << 30, "1536": 1536} {
-		got, err := config.ParseSize(text)
-		if err != nil || got != want {
-			t.Errorf("%s is %d, %v, expected %d", text, got, err, want)
-		}
-		if again, err := config.ParseSize(config.FormatSize(got)); again != got || err != nil {
-			t.Errorf("%d is formatted as %s", got, config.FormatSize(got))
-		}
-	}
-	for _, text := range []string{"", "0", "-1", "+1", "1K", "1M", "KiB", "1 KiB", "1mib", "1iMB", "0x10", "1.5MiB", "99999999999"} {
-		if got, err := config.ParseSize(text); err == nil {
-			t.Errorf("%q is a size, %d", text, got)
-		}
-	}
-}
-
 // keys is a mapping as it stands in a file.
 type keys map[string]any
 
@@ -663,7 +647,7 @@ func spelled(c config.Config) string {
 func spelledSource(s config.Source) (kind string, in keys) {
 	switch k, g, n := s.Kubernetes, s.Registration, s.NSM; {
 	case s.File != nil:
-		return "file", keys{"path": s.File.Path, "max_size": config.FormatSize(s.File.MaxSize)}
+		return "file", keys{"path": s.File.Path, "max_size": setting.FormatSize(s.File.MaxSize)}
 	case k != nil:
 		var names []any
 		for _, of := range k.Names {
@@ -699,7 +683,7 @@ func spelledRelay(l *config.Relay) keys {
 	return some(keys{
 		"name": l.Name, "addresses": l.Addresses, "owner_ids": texts(l.IDs), "tls_servername": l.ServerName, "api": l.Version.String(),
 		"zones": texts(l.Zones), "settle": l.Settle.String(),
-		"max_catalog": config.FormatSize(l.MaxCatalog), "persist": l.Persist,
+		"max_catalog": setting.FormatSize(l.MaxCatalog), "persist": l.Persist,
 	})
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/setting"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -33,7 +34,7 @@ func valueFormats() map[string]problem.Format {
 		"duration":   parseDuration,
 		"host":       problem.FormatOf(parseServerName),
 		"id":         problem.FormatOf(federation.ParseID),
-		"ip or host": problem.FormatOf(parseHost),
+		"ip or host": problem.FormatOf(setting.ParseHost),
 		"key":        textFormat("is no key such as tier or acme.example/tier", func(text string) bool { return validation.IsQualifiedName(text) == nil }),
 		"kind":       textFormat("is not one of "+strings.Join(EndpointKinds(), ", "), func(text string) bool { return slices.Contains(EndpointKinds(), text) }),
 		"label":      textFormat(noLabel, isLabel),
@@ -48,7 +49,7 @@ func valueFormats() map[string]problem.Format {
 		"prefix":     textFormat(fmt.Sprintf("is not a prefix of keys, such as /federation/west: at most %d characters, the first of them '/' and the last another one", mostText), isPrefix),
 		"range":      problem.FormatOf(ParseRange),
 		"registry":   textFormat("is not the address of a registry, such as tcp://registry.nsm-system:5002 or unix:///run/nsm/registry.sock", isRegistry),
-		"replica":    problem.FormatOf(parseOwner),
+		"replica":    problem.FormatOf(setting.ParseAddress),
 		"routable":   oneOf("must be routable; leave it out where consumers do not reach pods", map[string]any{"routable": true}),
 		"selector":   problem.FormatOf(parseSelector),
 		"share":      problem.FormatOf(parseShare),
@@ -107,11 +108,7 @@ func durationOr(endless string) func(text string) (time.Duration, error) {
 		if text == endless {
 			return 0, nil
 		}
-		spelled := text
-		if _, err := strconv.ParseUint(text, 10, 64); err == nil {
-			spelled += "s"
-		}
-		d, err := time.ParseDuration(spelled)
+		d, err := setting.ParseDuration(text)
 		if err != nil || d < minLifetime {
 			return 0, fmt.Errorf("%s is neither a duration such as 90m, of %v at least, nor %s", safetext.Quote(text), minLifetime, endless)
 		}
@@ -131,31 +128,6 @@ func parseShare(text string) (int, error) {
 	}
 	return share % 100, nil
 }
-
-// ParseSize returns the number of bytes that a text stands for: a whole number from 1,
-// which KiB, MiB or GiB may follow.
-func ParseSize(text string) (int64, error) {
-	digits := strings.TrimRight(text, "BKMGi")
-	unit := max(slices.Index(units, text[len(digits):]), 0)
-	number, err := strconv.ParseInt(digits, 10, 32)
-	if err != nil || number < 1 || digits[0] == '+' || digits+units[unit] != text && digits != text {
-		return 0, fmt.Errorf("%s is not a size such as 512MiB", safetext.Quote(text))
-	}
-	return number << (10 * unit), nil
-}
-
-// FormatSize returns a number of bytes as ParseSize takes it, with the largest unit
-// of which it is a multiple.
-func FormatSize(size int64) string {
-	unit := 0
-	for size != 0 && size%1024 == 0 && unit < len(units)-1 {
-		size, unit = size/1024, unit+1
-	}
-	return strconv.FormatInt(size, 10) + units[unit]
-}
-
-// units has the units of a size, each 1024 times the one before.
-var units = []string{"B", "KiB", "MiB", "GiB"}
 
 // ParseRange takes a range of addresses.
 func ParseRange(text string) (netip.Prefix, error) {
@@ -196,7 +168,7 @@ func parseSelector(text string) (string, error) {
 func parseDuration(text string, tag reflect.StructTag) (any, error) {
 	least, _ := time.ParseDuration(tag.Get("min")) // tests read every key
 	most, _ := time.ParseDuration(tag.Get("max"))
-	d, err := time.ParseDuration(text)
+	d, err := setting.ParseDuration(text)
 	if err != nil || d < least || d > most {
 		return nil, fmt.Errorf("%s is not a duration of %v to %v, such as %s", safetext.Quote(text), least, most, tag.Get("default"))
 	}
@@ -211,11 +183,11 @@ func parseNumber(text string, tag reflect.StructTag) (any, error) {
 
 // parseSize takes a size within the bounds of a tag, if it has any.
 func parseSize(text string, tag reflect.StructTag) (any, error) {
-	least, _ := ParseSize(tag.Get("min"))
-	most, unbounded := ParseSize(tag.Get("max"))
-	size, err := ParseSize(text)
+	least, _ := setting.ParseSize(tag.Get("min"))
+	most, unbounded := setting.ParseSize(tag.Get("max"))
+	size, err := setting.ParseSize(text)
 	if err == nil && unbounded == nil && (size < least || size > most) {
-		err = fmt.Errorf("%s is not a size of %s to %s", safetext.Quote(text), FormatSize(least), FormatSize(most))
+		err = fmt.Errorf("%s is not a size of %s to %s", safetext.Quote(text), setting.FormatSize(least), setting.FormatSize(most))
 	}
 	return size, err
 }

@@ -5,8 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -26,7 +24,7 @@ type Relay struct {
 
 	Zones      []federation.FQDN `yaml:"zones" as:"zone" least:"one is required; leave it out for all" doc:"The zones that the owner may publish in, by default all. Services elsewhere are refused."`
 	Settle     time.Duration     `yaml:"settle" as:"duration" default:"5s" max:"10m" min:"100ms" doc:"After which silence the catalog of an owner that does not mark its end is complete, 100ms to 10m. Raise it if the owner pauses within its catalog."`
-	MaxCatalog int64             `yaml:"max_catalog" as:"size" default:"1GiB" max:"1024GiB" min:"1MiB" doc:"The memory that its services may take, at most 1024GiB; further ones are refused. A service with one endpoint counts 700 octets."`
+	MaxCatalog int64             `yaml:"max_catalog" as:"size" default:"1GiB" max:"1TiB" min:"1MiB" doc:"The memory that its services may take, at most 1TiB; further ones are refused. A service with one endpoint counts 700 octets."`
 	Persist    string            `yaml:"persist" doc:"A file that keeps the catalog through a restart, by default none. Each relay needs a file of its own."`
 }
 
@@ -47,28 +45,6 @@ func parseZone(text string) (federation.FQDN, error) {
 		return zone, fmt.Errorf("%s is no zone: %w", safetext.Quote(text), err)
 	}
 	return zone, nil
-}
-
-// parseOwner takes the address of an owner.
-func parseOwner(text string) (string, error) {
-	host, port, err := net.SplitHostPort(text)
-	number, failure := strconv.ParseUint(port, 10, 16)
-	if err != nil || failure != nil || number == 0 || host == "" {
-		return "", fmt.Errorf("%s is not host:port, such as owner.example:8008", safetext.Quote(text))
-	}
-	if host, err = parseHost(host); err != nil {
-		return "", err
-	}
-	return net.JoinHostPort(host, port), nil
-}
-
-// parseHost takes a host name or an IP address.
-func parseHost(text string) (string, error) {
-	address, err := federation.ParseAddress(text)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", safetext.Quote(text), err)
-	}
-	return strings.TrimSuffix(address.String(), "."), nil
 }
 
 // isUnnamed reports whether an owner of a relay is only known by an IP address, which few

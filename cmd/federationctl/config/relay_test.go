@@ -117,9 +117,9 @@ func TestMistakesOfRelays(t *testing.T) {
     lifetime: 1h
 `), []string{
 			"10: catalogs[1].relay.address: there is no such key; those that there are: addresses, api, max_catalog, name, owner_ids, persist, settle, tls_servername, zones",
-			`11: catalogs[1].relay.addresses[0]: "b.example" is not host:port, such as owner.example:8008`,
-			`11: catalogs[1].relay.addresses[1]: ":8008" is not host:port, such as owner.example:8008`,
-			`11: catalogs[1].relay.addresses[2]: "b.example:0" is not host:port, such as owner.example:8008`,
+			`11: catalogs[1].relay.addresses[0]: "b.example" is not HOST:PORT or https://HOST:PORT`,
+			`11: catalogs[1].relay.addresses[1]: ":8008" is not HOST:PORT or https://HOST:PORT`,
+			`11: catalogs[1].relay.addresses[2]: "b.example:0" has no port from 1 to 65535`,
 			`11: catalogs[1].relay.addresses[3]: "a b": address is neither an IP address nor a host name: label has a character other than a-z, 0-9, '-' and '_'`,
 			`11: catalogs[1].relay.addresses[5]: "b.example:8008" is there twice, first on line 11`,
 			"12: catalogs[1].relay.owner_ids: at least one is required; leave it out where the server name is that of the certificate",
@@ -127,7 +127,7 @@ func TestMistakesOfRelays(t *testing.T) {
 			`14: catalogs[1].relay.api: "v2" is not v1alpha2 or v1alpha1`,
 			"15: catalogs[1].relay.zones: at least one is required; leave it out for all",
 			`16: catalogs[1].relay.settle: "1ms" is not a duration of 100ms to 10m0s, such as 5s`,
-			`17: catalogs[1].relay.max_catalog: "1" is not a size of 1MiB to 1024GiB`,
+			`17: catalogs[1].relay.max_catalog: "1" is not a size of 1MiB to 1TiB`,
 			"18: catalogs[1].relay.persist: is empty",
 			"19: catalogs[1].relay.lifetime: there is no such key; those that there are: addresses, api, max_catalog, name, owner_ids, persist, settle, tls_servername, zones",
 		}},
