@@ -117,76 +117,76 @@ const (
 
 // What to do about an owner that is followed, whether by a CoreDNS or by a relay.
 const (
-	awaitCatalog  = "wait; if it stays syncing, the owner sends nothing, or nothing valid: 'federationctl watch' shows what the owner sends"
+	awaitCatalog  = "wait; if the owner stays syncing, it sends nothing or nothing valid: 'federationctl watch' shows what it sends"
 	findReason    = "check the network, the address in owner and the certificates in tls"
-	winTime       = "repair the owner or the network before its records are removed; to gain time, raise retention and reload"
-	correctRetry  = "the owner refuses this consumer: correct tls, owner_id or api here, or its allow list; the next attempt is within minutes, or at once with 'federationctl retry'"
-	correctReload = "the owner refuses this consumer and is not tried again by itself: correct tls, owner_id or api here, or its allow list, then reload or run 'federationctl retry'"
+	winTime       = "repair the owner or the network before the records are removed; to gain time, raise retention and reload"
+	correctRetry  = "the owner refuses this consumer: correct tls, owner_id or api here, or the owner's allow list; the next attempt is within minutes, or at once with 'federationctl retry'"
+	correctReload = "the owner refuses this consumer: correct tls, owner_id or api here, or the owner's allow list, and then reload or run 'federationctl retry'"
 	repairSource  = "repair the source: until then its services stay as they were, and changes are not published"
 	confirmPaused = "to withdraw them, run 'federationctl confirm'; to keep them, repair the origin of the source"
-	shareOrRename = "to have both owners of a name answered, list it in share of both blocks; otherwise have one of the services renamed, at its owner or here with rename, or change the order of the blocks; a lost owner keeps a name until its retention ends"
+	shareOrRename = "to answer both owners, list the name in share of both blocks; otherwise rename one of the services (at its owner, or here with rename), or change the order of the blocks; a lost owner keeps a name until its retention ends"
 	nothing       = "nothing"
 )
 
 // conditions returns the table.
 func conditions() []Condition {
 	return []Condition{
-		ownerSynced:     {"owner", "synced", Well, "Connected, and its catalog is complete.", nothing, "Owner states"},
-		ownerComparing:  {"owner", "syncing", Look, "Connected; its catalog is being compared. Known names are still answered.", awaitCatalog, "FederationConsumerOwnerStale"},
-		ownerSyncing:    {"owner", "syncing", Act, "Connected, and its first catalog is not complete yet. Unknown names get SERVFAIL.", awaitCatalog, "Owner states"},
-		ownerConnecting: {"owner", "connecting", Act, "Not connected, and its catalog is unknown. Names that only this owner could publish get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
-		ownerStale:      {"owner", "stale", Look, "The connection is lost. Its last records are still answered, with a TTL of 30 s at most.", winTime, "FederationConsumerOwnerStale"},
-		ownerNearExpiry: {"owner", "stale", Act, "The connection is lost. Its last records are still answered, with a TTL of 30 s at most.", winTime, "FederationConsumerRetentionHalfGone"},
-		ownerExpired:    {"owner", "expired", Act, "It was lost for longer than its retention. Its records are removed.", "repair the owner or the network; its records come back with it", "FederationConsumerOwnerExpired"},
-		ownerRetried:    {"owner", "parked", Act, "It has turned this consumer away, and is tried again every few minutes.%s", correctRetry, "FederationConsumerOwnerParked"},
-		ownerParked:     {"owner", "parked", Act, "It has turned this consumer away, and is not tried again until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
+		ownerSynced:     {"owner", "synced", Well, "The owner is connected, and its catalog is complete.", nothing, "Owner states"},
+		ownerComparing:  {"owner", "syncing", Look, "The owner is connected, and its catalog is being compared. Known names are still answered.", awaitCatalog, "FederationConsumerOwnerStale"},
+		ownerSyncing:    {"owner", "syncing", Act, "The owner is connected, but its first catalog is not complete yet. Unknown names get SERVFAIL.", awaitCatalog, "Owner states"},
+		ownerConnecting: {"owner", "connecting", Act, "There is no connection yet, so the owner's catalog is unknown. Names that only this owner could publish get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
+		ownerStale:      {"owner", "stale", Look, "The connection is lost. The owner's last records are still answered, with a TTL of 30 s at most.", winTime, "FederationConsumerOwnerStale"},
+		ownerNearExpiry: {"owner", "stale", Act, "The connection is lost. The owner's last records are still answered, with a TTL of 30 s at most.", winTime, "FederationConsumerRetentionHalfGone"},
+		ownerExpired:    {"owner", "expired", Act, "The owner was lost for longer than its retention, so its records are removed.", "repair the owner or the network; its records come back with it", "FederationConsumerOwnerExpired"},
+		ownerRetried:    {"owner", "parked", Act, "The owner has turned this consumer away. The next attempt is within minutes.%s", correctRetry, "FederationConsumerOwnerParked"},
+		ownerParked:     {"owner", "parked", Act, "The owner has turned this consumer away. There is no attempt until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
 		ownerUnknown:    {"owner", "unknown", Look, "This page does not know the state.", "compare the versions of both programs", "Owner states"},
-		ownerDamaged:    {"owner", "damaged", Act, "The file of persist could not be used. Unknown names get SERVFAIL until its catalog is complete: %s", "repair the owner or the network, and the disk if it damaged the file: the file is written anew with its complete catalog", "operating.md: Persistence"},
-		ownerPaused:     {"owner", "paused", Look, "%s did not come back, and are answered until the retention ends.", "ask the owner whether they are to go, and have it delete them: it came back with less than half of its services", "Names that are missing or wrong"},
+		ownerDamaged:    {"owner", "damaged", Act, "The file of persist could not be used, so unknown names get SERVFAIL until the owner's catalog is complete: %s", "repair the owner or the network, and the disk if it damaged the file: the next complete catalog replaces the file", "operating.md: Persistence"},
+		ownerPaused:     {"owner", "paused", Look, "The owner came back without %s and did not withdraw them, so they are answered until the retention ends.", "ask the owner whether these services are gone; if they are, have the owner delete them", "Names that are missing or wrong"},
 		ownerRefused:    {"owner", "refused", Look, "This consumer refuses the newest version of %s.%s", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
-		ownerConflicts:  {"owner", "conflicts", Look, "Not published, because of conflicts or rules: %s.", shareOrRename, "FederationConsumerConflicts"},
-		ownerUnshared:   {"owner", "unshared", Look, "Its block shares %s, and no other block of the server block does.", "list the names in share of the other owner's block too, or take share away here", "Conflicts"},
+		ownerConflicts:  {"owner", "conflicts", Look, "Conflicts or rules keep %s of its names and records from being published.", shareOrRename, "FederationConsumerConflicts"},
+		ownerUnshared:   {"owner", "unshared", Look, "Its block shares %s, but no other block of the server block does.", "list the names in share of the other owner's block as well, or remove share here", "Conflicts"},
 
-		ownerEmpty: {"owner", "empty", Well, "It publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "Names that are missing or wrong"},
+		ownerEmpty: {"owner", "empty", Well, "The owner publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "Names that are missing or wrong"},
 
-		ownerRestored:   {"owner", "restored", Look, "Its records are from the file of persist, as they were %s: what it has withdrawn since is still answered.", "repair the owner or the network; if the file was out of use, and these records must go, stop this process, delete the file and start again", "operating.md: Persistence"},
-		ownerUnsaved:    {"owner", "unsaved", Look, "Its catalog cannot be saved, and would be lost with a restart: %s", "make room on the disk, or let this process write to the folder of the file of persist: it is tried again every minute. Do not restart this process while the owner is away", "FederationConsumerPersistFailing"},
-		ownerAllRefused: {"owner", "refused", Act, "Nothing of it is used here: this consumer refuses all of its services (%s).%s", "have the owner correct the services, or permit here what is right", "Names that are missing or wrong"},
+		ownerRestored:   {"owner", "restored", Look, "The records are from the file of persist, as they were %s: services that the owner has withdrawn since are still answered.", "repair the owner or the network; if these records must go, stop this process, delete the file and start again", "operating.md: Persistence"},
+		ownerUnsaved:    {"owner", "unsaved", Look, "The catalog cannot be saved, so a restart would lose it: %s", "make room on the disk, or let this process write to the folder of the file of persist; it tries again every minute. Do not restart this process while the owner is away", "FederationConsumerPersistFailing"},
+		ownerAllRefused: {"owner", "refused", Act, "Nothing of the owner is used: this consumer refuses all of its services (%s).%s", "have the owner correct the services, or permit here what is right", "Names that are missing or wrong"},
 
-		relayedSyncing:    {"relayed owner", "syncing", Act, "Connected, and its catalog is not complete yet.", awaitCatalog, "FederationOwnerCatalogUnavailable"},
-		relayedConnecting: {"relayed owner", "connecting", Act, "Not connected, and its catalog is unknown.", findReason, "FederationOwnerCatalogUnavailable"},
-		relayedRetried:    {"relayed owner", "parked", Act, "It has turned this consumer away, and is tried again every few minutes.", correctRetry, "FederationOwnerCatalogUnavailable"},
-		relayedParked:     {"relayed owner", "parked", Act, "It has turned this consumer away, and is not tried again until the certificates change or the configuration is reloaded.", correctReload, "FederationOwnerCatalogUnavailable"},
+		relayedSyncing:    {"relayed owner", "syncing", Act, "The owner is connected, but its catalog is not complete yet.", awaitCatalog, "FederationOwnerCatalogUnavailable"},
+		relayedConnecting: {"relayed owner", "connecting", Act, "There is no connection yet, so the owner's catalog is unknown.", findReason, "FederationOwnerCatalogUnavailable"},
+		relayedRetried:    {"relayed owner", "parked", Act, "The owner has turned this consumer away. The next attempt is within minutes.", correctRetry, "FederationOwnerCatalogUnavailable"},
+		relayedParked:     {"relayed owner", "parked", Act, "The owner has turned this consumer away. There is no attempt until the certificates change or the configuration is reloaded.", correctReload, "FederationOwnerCatalogUnavailable"},
 		relayedLost:       {"relayed owner", "lost", Look, "The connection is lost. Consumers count their own retention, or the lifetime of the source runs.", winTime, "FederationOwnerSourceAway"},
 
-		certificateExpired:  {"certificate", "expired", Act, "%s has expired.", "replace the file, or repair what renews it; it is read again by itself", "FederationConsumerCertificateExpiring"},
-		certificateAging:    {"certificate", "expires soon", Look, "%s expires in %s.", "renew it, unless a machine does", "FederationConsumerCertificateAging"},
-		certificateUnusable: {"certificate", "unusable", Act, "No connection can be made without a valid certificate: %s.", "repair what the certificate comes from; it is used as soon as it is there", "FederationConsumerCertificateExpiring"},
-		certificateKept:     {"certificate", "not replaced", Look, "The certificate in use stays until it expires, as its files cannot be used now: %s.", "repair the files; they are read again by themselves", "FederationConsumerCertificateAging"},
+		certificateExpired:  {"certificate", "expired", Act, "%s has expired.", "replace the file, or repair what renews it; this process reads the file again by itself", "FederationConsumerCertificateExpiring"},
+		certificateAging:    {"certificate", "expires soon", Look, "%s expires in %s.", "renew it, unless renewal is automatic", "FederationConsumerCertificateAging"},
+		certificateUnusable: {"certificate", "unusable", Act, "No connection can be made without a valid certificate: %s.", "repair the files or the SPIFFE agent; the certificate is used as soon as it is there", "FederationConsumerCertificateExpiring"},
+		certificateKept:     {"certificate", "not replaced", Look, "The certificate files cannot be used now, so the old certificate stays in use until it expires: %s.", "repair the files; this process reads them again by itself", "FederationConsumerCertificateAging"},
 
 		sourceCurrent:   {"source", "current", Well, "It is published as its origin has it.", nothing, "At an owner"},
-		sourceAway:      {"source", "away", Look, "It is away: %s", repairSource, "FederationOwnerSourceAway"},
+		sourceAway:      {"source", "away", Look, "The source cannot be asked: %s", repairSource, "FederationOwnerSourceAway"},
 		sourceKept:      {"source", "away", Look, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceAway"},
 		sourceNearLapse: {"source", "away", Act, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
-		sourceLapsed:    {"source", "lapsed", Act, "It has been away for its lifetime, %s, and its services are withdrawn: %s", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
-		sourceWaiting:   {"source", "waiting", Look, "It has yet to say what it has: the end of the catalog waits for it, and so do the names that it may have.", "repair the origin of the source, if it stays", "FederationOwnerSourceAway"},
+		sourceLapsed:    {"source", "lapsed", Act, "The source has been away for its whole lifetime, %s, so its services are withdrawn: %s", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
+		sourceWaiting:   {"source", "waiting", Look, "The source has not yet said what it has, so the end of the catalog waits, and so do the names that the source may have.", "wait; if this lasts, repair the origin of the source", "FederationOwnerSourceAway"},
 		sourcePaused:    {"source", "paused", Act, "The withdrawal of %s is paused: its origin lost too many at once.", confirmPaused, "FederationOwnerWithdrawalsPaused"},
 		sourceWithdraws: {"source", "paused", Act, "The first of them are withdrawn %s unless they come back.", confirmPaused, "FederationOwnerWithdrawalsPaused"},
 		sourceRefused:   {"source", "refused", Look, "Some of its entries are not valid services.", "correct them in the source; the log names entries that it refuses", "At an owner"},
 		sourceRelays:    {"source", "relayed owner", Look, "Look at the owner that it relays.", "see what is said of that owner", "operating.md: When something is lost"},
 
-		registrationStoreAway: {"registration", "store away", Act, "Its store is away: new registrations are not stored.", "repair the store; programs register again by themselves", "FederationOwnerStoreAway"},
-		registrationConverges: {"registration", "converging", Look, "It converges for another %s: programs register again.", "wait; if it stays, find out why programs do not come back", "FederationOwnerConvergenceStuck"},
+		registrationStoreAway: {"registration", "store away", Act, "The store cannot be asked, so new registrations are not stored.", "repair the store; programs register again by themselves", "FederationOwnerStoreAway"},
+		registrationConverges: {"registration", "converging", Look, "The registration converges for another %s, while programs register again.", "wait; if this lasts, find out why programs do not come back", "FederationOwnerConvergenceStuck"},
 
 		catalogServed:      {"catalog", "in order", Well, "Consumers have it as it is.", nothing, "At an owner"},
-		catalogUnavailable: {"catalog", "unavailable", Act, "It is not served to consumers: %s.", "repair the source that is waited for; consumers keep what they have meanwhile", "FederationOwnerCatalogUnavailable"},
+		catalogUnavailable: {"catalog", "unavailable", Act, "The catalog is not served to consumers: %s.", "repair the source that is waited for; consumers keep what they have meanwhile", "FederationOwnerCatalogUnavailable"},
 		catalogBehind:      {"catalog", "behind", Look, "A consumer is behind: it has not acknowledged a change for %s.", "look at the consumer that is behind for the longest, and find out what keeps the consumer busy or cut off", "FederationOwnerConsumerLag"},
-		catalogEmpty:       {"catalog", "empty", Well, "It has no service.", "add a first service to a source of the catalog", "At an owner"},
+		catalogEmpty:       {"catalog", "empty", Well, "The catalog has no service.", "add a first service to a source of the catalog", "At an owner"},
 		catalogUnread:      {"catalog", "no consumers", Well, "No consumer is connected.", "name this owner in a federation block of a CoreDNS, and allow the identity of its certificate here", "At an owner"},
 
-		processFileBroken: {"process", "broken", Look, "%s not used as %s now: what was read before stays in force.", "correct the file: the reason has the line", "FederationOwnerFileBroken"},
+		processFileBroken: {"process", "broken", Look, "%s broken, so what was read before stays in force.", "correct the file; the reason names the line", "FederationOwnerFileBroken"},
 		processRestart:    {"process", "restart to apply", Look, "Restart to apply: %s.", "restart the owner; its consumers resume", "At an owner"},
-		processTurnedAway: {"process", "turned away", Look, "%s %s turned away within the last hour.", "see at each of them what is to do if it is to be let in", "At an owner"},
+		processTurnedAway: {"process", "turned away", Look, "%s %s turned away within the last hour.", "look at the reason of each peer that should be let in", "At an owner"},
 		processWaits:      {"process", "not ready", Act, "It waits for %s.", "repair what it waits for", "FederationOwnerNotReady"},
 	}
 }
@@ -484,7 +484,7 @@ const lately = time.Hour
 // Judge says how an owner as a whole is.
 func (p *PublishingOwner) Judge(now time.Time) (v Judgement) {
 	if n := len(p.Broken); n > 0 {
-		v.addCondition(processFileBroken, CountNoun(n, "file")+" "+wordFor(n, "is", "are"), wordFor(n, "it is", "they are"))
+		v.addCondition(processFileBroken, CountNoun(n, "file")+" "+wordFor(n, "is", "are"))
 	}
 	if len(p.Restart) > 0 {
 		v.addCondition(processRestart, joinWords(p.Restart))
