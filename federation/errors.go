@@ -34,8 +34,9 @@ type InvalidError struct {
 	Rule    string // the rule that was broken, with the value
 }
 
-// Invalidf returns the error for a field that breaks a rule, without the name of
-// the service. A program that refuses services by a rule of its own says so by it. Strings of a peer are to be quoted in the rule, as by %+q.
+// Invalidf returns the error for a field that breaks a rule, without the name of the service. A
+// program that refuses services by a rule of its own uses it. The caller quotes strings of a peer
+// in the rule, for example by %+q.
 func Invalidf(field string, reason Reason, format string, args ...any) *InvalidError {
 	return &InvalidError{Field: field, Reason: reason, Rule: fmt.Sprintf(format, args...)}
 }

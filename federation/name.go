@@ -59,8 +59,8 @@ func ParseFQDN(s string) (FQDN, error) {
 	return absoluteName(s, name)
 }
 
-// absoluteName returns the absolute name that s was normalized to. It is s itself where
-// that spells it, without a copy: packed services are read that way.
+// absoluteName returns the absolute name that s was normalized to. If s is that name already, the
+// result is s without a copy, because packed services are read in this way.
 func absoluteName(s, name string) (FQDN, error) {
 	if n := len(name); len(s) == n+1 && s[n] == '.' && s[:n] == name && len(s) <= maxNameLength {
 		return FQDN{s}, nil

@@ -27,11 +27,11 @@ type Authority struct {
 	key         *ecdsa.PrivateKey
 }
 
-// backdated is how long before it was made a certificate becomes valid, for peers
-// whose clocks are behind.
+// backdated is how long before it was made a certificate becomes valid, because clocks of peers may
+// be behind.
 const backdated = time.Hour
 
-// NewAuthority makes an authority with that common name. Its certificate is valid for
+// NewAuthority returns a new authority with that common name. Its certificate is valid for
 // lifetime, counted from an hour before now.
 func NewAuthority(name string, lifetime time.Duration) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -89,8 +89,7 @@ type Leaf struct {
 // that signed it, in PEM.
 type Issued struct{ Cert, Key, CA []byte }
 
-// Issue makes a key and signs a certificate for it. It fails when one of
-// the URIs cannot be parsed.
+// Issue returns a new key and a certificate for it. It fails when one of the URIs cannot be parsed.
 func (a *Authority) Issue(leaf Leaf) (Issued, error) {
 	notBefore := time.Now().Add(-backdated)
 	template := &x509.Certificate{
@@ -166,9 +165,8 @@ func signCertificate(template, parent *x509.Certificate, key, parentKey *ecdsa.P
 	return der, nil
 }
 
-// WriteFiles writes the certificate, the key and the authority's certificate to the
-// paths in files. The key has mode 0600. Every file is replaced with a rename, so a
-// reader never sees half of one.
+// WriteFiles writes the certificate, the key and the authority's certificate to the paths in files.
+// The key has mode 0600. A rename replaces every file, so that a reader never sees half of one.
 func (i Issued) WriteFiles(files Files) error {
 	for _, f := range []struct {
 		path string

@@ -14,19 +14,19 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// grace is how long a connection outlives the certificate that its peer has shown. What
-// happens to connections when the own certificate expires is for the peer to say.
+// grace is how long a connection outlives the certificate that its peer has shown. When the own
+// certificate expires, the peer decides what happens to the connection.
 const grace = time.Minute
 
-// What a connection fails with that this side has ended. The errors wrap
-// [net.ErrClosed]: the other side has said nothing.
+// The errors of a connection that this side has ended. They wrap
+// [net.ErrClosed], because the other side has sent nothing.
 var (
 	errDistrusted = fmt.Errorf("the CA bundle has no authority of the peer's certificate any more: %w", net.ErrClosed)
 	errExpired    = fmt.Errorf("the peer's certificate has expired, and it has shown no newer one: %w", net.ErrClosed)
 )
 
-// guardedCredentials are credentials whose connections end when the peer would not be let in any
-// more: TLS verifies the peer only in the handshake, and a stream may last for months.
+// guardedCredentials are credentials whose connections end when a handshake with the peer would
+// fail now. TLS verifies the peer only in the handshake, and a stream may last for months.
 type guardedCredentials struct {
 	credentials.TransportCredentials // says what the protocol is
 
@@ -85,8 +85,8 @@ func (g guardedCredentials) guardHandshake(
 	return secured, peer, nil
 }
 
-// addConnection takes up a connection whose handshake was judged by m, unless newer material
-// judges otherwise.
+// addConnection adds a connection to the open ones, after a handshake that was judged by m. If
+// newer material does not trust the peer, it returns why.
 func (s *Source) addConnection(c *guardedConn, m *tlsMaterial) error {
 	for {
 		s.judging.Lock()
@@ -97,7 +97,7 @@ func (s *Source) addConnection(c *guardedConn, m *tlsMaterial) error {
 			c.timer = time.AfterFunc(c.timeLeft(), c.closeIfExpired)
 			return nil
 		}
-		s.judging.Unlock() // as verifying takes a while
+		s.judging.Unlock() // because verifying takes a while
 		if !c.isTrusted(now.trust.withoutValidity()) {
 			return errDistrusted
 		}
@@ -105,7 +105,7 @@ func (s *Source) addConnection(c *guardedConn, m *tlsMaterial) error {
 	}
 }
 
-// removeConnection forgets a connection, and reports whether it was known.
+// removeConnection removes a connection from the open ones, and reports whether it was there.
 func (s *Source) removeConnection(c *guardedConn) bool {
 	s.judging.Lock()
 	defer s.judging.Unlock()
@@ -117,12 +117,12 @@ func (s *Source) removeConnection(c *guardedConn) bool {
 	return ok
 }
 
-// replaceMaterial puts m in the place of the material in use, which it returns, and ends the
-// connections whose peers' certificates it does not trust. It returns how many there
-// were.
+// replaceMaterial replaces the material in use by m, and ends the connections to peers whose
+// certificates m does not trust. It returns the previous material, and how many connections it has
+// ended.
 //
-// Peers are judged at the time of their handshake: when a certificate has expired
-// since, that is for closeIfExpired to say.
+// It judges peers as of the time of their handshake. Whether a certificate has expired since is for
+// closeIfExpired to decide.
 func (s *Source) replaceMaterial(m *tlsMaterial) (old *tlsMaterial, ended int) {
 	s.judging.Lock()
 	old = s.material.Swap(m)
@@ -142,7 +142,9 @@ func (s *Source) replaceMaterial(m *tlsMaterial) (old *tlsMaterial, ended int) {
 	return old, ended
 }
 
-// guardedConn is the network connection below TLS.
+// guardedConn is the network connection below TLS. It keeps what its handshake has shown, so that
+// newer material can judge the peer again. The Source keeps it in open from the handshake to its
+// end; its timer and replaceMaterial end it.
 type guardedConn struct {
 	net.Conn
 
@@ -154,19 +156,19 @@ type guardedConn struct {
 	expiry time.Time           // of the first of the certificates of both sides
 	own    Shown
 
-	timer *time.Timer           // calls closeIfExpired; there while the connection is one of Source.open, guarded as that is
-	ended atomic.Pointer[error] // why this side has ended it
+	timer *time.Timer           // calls closeIfExpired; set while the connection is in Source.open, and guarded like that
+	ended atomic.Pointer[error] // why this side has ended the connection
 }
 
-// isTrusted reports whether the authority of the peer is one of those that t trusts.
+// isTrusted reports whether t trusts the authority of the peer.
 func (c *guardedConn) isTrusted(t *trustAnchors) bool {
 	return t.verifyChain(c.chain, c.usage, c.at) == nil
 }
 
-// timeLeft returns how long the connection may go on.
+// timeLeft returns for how long the connection may go on.
 func (c *guardedConn) timeLeft() time.Duration { return time.Until(c.chain[0].NotAfter.Add(grace)) }
 
-// Read implements net.Conn. Its error ends up in the status of the stream.
+// Read implements net.Conn. Its error becomes the status of the stream.
 func (c *guardedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil {
@@ -183,14 +185,14 @@ func (c *guardedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// closeWithReason closes the connection for a reason, which its Read returns.
+// closeWithReason closes the connection. Its Read returns the reason.
 func (c *guardedConn) closeWithReason(reason error) {
 	c.ended.CompareAndSwap(nil, &reason)
 	_ = c.Close() // which ends its Read
 }
 
 // closeIfExpired ends the connection if the certificate of the peer has expired for longer than
-// grace, unless the clock has been set back since the timer was set that calls it.
+// grace. If the clock was set back since the timer was set, it sets the timer again.
 func (c *guardedConn) closeIfExpired() {
 	s := c.source
 	s.judging.Lock()

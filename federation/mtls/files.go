@@ -33,7 +33,7 @@ var (
 	errNotYetValid   = errors.New("is not valid")
 )
 
-// fileError is why one of the files cannot be used. It says what to do, for whoever shows it.
+// fileError is why one of the files cannot be used, and what to do about that.
 type fileError struct {
 	error
 
@@ -43,7 +43,7 @@ type fileError struct {
 // Unwrap returns the error itself.
 func (e *fileError) Unwrap() error { return e.error }
 
-// Remedy says what to do about the file.
+// Remedy returns what to do about the file.
 func (e *fileError) Remedy() string { return e.remedy + "; the files are read again by themselves" }
 
 // newReadError returns the error of a file that cannot be read.
@@ -72,7 +72,7 @@ func newContentError(what, path string, err error) error {
 	return &fileError{fmt.Errorf("%s %s: %w", what, path, err), remedy}
 }
 
-// readMaterial returns what the files hold, if it is valid now. Its errors name the file and
+// readMaterial returns the material of the files, if it is valid now. Its errors name the file and
 // what is wrong with it.
 func (f Files) readMaterial(now time.Time) (*tlsMaterial, error) {
 	var all [3][]byte
@@ -122,9 +122,9 @@ func (f Files) readMaterial(now time.Time) (*tlsMaterial, error) {
 	return m, nil
 }
 
-// parseCertificates returns all certificates of a PEM file. encoding/pem skips what it cannot
-// read, which would turn a half-written bundle into a shorter one, so everything that
-// begins like a block must be one.
+// parseCertificates returns all certificates of a PEM file. Package encoding/pem skips what it
+// cannot read, which would turn a half-written bundle into a shorter one. So everything that begins
+// like a block must be one.
 func parseCertificates(data []byte) ([]*x509.Certificate, error) {
 	var certificates []*x509.Certificate
 	begun := bytes.Count(data, []byte("-----BEGIN "))
@@ -148,8 +148,8 @@ func parseCertificates(data []byte) ([]*x509.Certificate, error) {
 	return certificates, nil
 }
 
-// printableError returns an error that wraps err and whose text is safe to show: that of err
-// may repeat the content of a file.
+// printableError returns an error that wraps err and whose text is safe to show, because the text
+// of err may repeat the content of a file.
 func printableError(err error) error {
 	text := err.Error()
 	quoted := safetext.Quote(text)

@@ -18,20 +18,20 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// tlsMaterial is what a party identifies itself and verifies its peers by at one time. It
-// is immutable.
+// tlsMaterial is the certificate of a party and the authorities that it trusts, at one time. It is
+// immutable: newer material replaces it whole, so that a handshake never sees parts of two.
 type tlsMaterial struct {
-	certificate tls.Certificate // holds none until the files, or a SPIFFE agent, have given one
+	certificate tls.Certificate // empty until the files, or a SPIFFE agent, have given one
 	expiry      time.Time       // of the first certificate of the chain to expire
 	trust       trustAnchors
 	sum         [sha256.Size]byte
-	agent       *spiffeAgent  // that has issued the certificate, or is to; nil: it is from files
-	trouble     error         // why what the files hold now is not used, or nil
+	agent       *spiffeAgent  // the agent that issues the certificate; nil: the certificate is from files
+	trouble     error         // why the current files are not used, or nil
 	replaced    chan struct{} // closed when newer material is in use
 }
 
-// identitiesOf returns the identities that a certificate carries, as far as they count: in a
-// federation of trust domains an authority could write any DNS name.
+// identitiesOf returns those identities of a certificate that count. With an agent these are SPIFFE
+// IDs alone, because in a federation of trust domains an authority could write any DNS name.
 func (m *tlsMaterial) identitiesOf(certificate *x509.Certificate) []federation.ID {
 	if m.agent != nil {
 		return spiffeIDs(certificate)
@@ -42,11 +42,11 @@ func (m *tlsMaterial) identitiesOf(certificate *x509.Certificate) []federation.I
 // hasCertificate reports whether there is a certificate.
 func (m *tlsMaterial) hasCertificate() bool { return len(m.certificate.Certificate) > 0 }
 
-// errNone is why there is no certificate where nobody knows it better.
+// errNone is why there is no certificate where no better reason is known.
 var errNone = errors.New("there is no certificate")
 
-// whyMissing returns why there is no certificate, where none is held. It is never nil: a handshake
-// without an error has a connection.
+// whyMissing returns why there is no certificate. It is never nil, because a handshake without an
+// error has a connection.
 func (m *tlsMaterial) whyMissing() error {
 	if m.agent != nil {
 		return m.agent.whyNothing()
@@ -59,17 +59,17 @@ func firstExpiry(chain []*x509.Certificate) time.Time {
 	return slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
 }
 
-// trustAnchors is by whom the certificates of peers must be signed. It is immutable. The zero
-// value trusts nobody.
+// trustAnchors are the authorities that must have signed the certificates of peers. It is
+// immutable. The zero value trusts nobody.
 type trustAnchors struct {
 	// One of the two is set.
-	authorities []*x509.Certificate                         // of all peers
-	domains     map[spiffeid.TrustDomain]*x509bundle.Bundle // of the peers of each trust domain
+	authorities []*x509.Certificate                         // for all peers
+	domains     map[spiffeid.TrustDomain]*x509bundle.Bundle // for the peers of each trust domain
 
 	roots *x509.CertPool // authorities
 }
 
-// trustFiles returns the trust in authorities that sign any peers.
+// trustFiles returns trust in authorities that sign any peer.
 func trustFiles(authorities []*x509.Certificate) trustAnchors {
 	t := trustAnchors{authorities: authorities, roots: x509.NewCertPool()}
 	for _, c := range authorities {
@@ -92,10 +92,10 @@ func (t *trustAnchors) equal(other *trustAnchors) bool {
 		maps.EqualFunc(t.domains, other.domains, (*x509bundle.Bundle).Equal)
 }
 
-// withoutValidity returns the trust in the same authorities at any time, as of a trust anchor
-// only the name and the key count (RFC 5280 section 6.1.1 (d)). An authority whose
-// certificate was renewed for the same key becomes valid after the handshakes of
-// connections that it still vouches for.
+// withoutValidity returns trust in the same authorities at any time, because only the name and the
+// key of a trust anchor count (RFC 5280 section 6.1.1 (d)). An authority whose certificate was
+// renewed for the same key becomes valid after the handshakes of connections that it still vouches
+// for.
 func (t *trustAnchors) withoutValidity() *trustAnchors {
 	if t.domains == nil {
 		stretched := trustFiles(extendValidity(t.authorities))
@@ -119,9 +119,8 @@ func extendValidity(authorities []*x509.Certificate) []*x509.Certificate {
 	return stretched
 }
 
-// verifyChain returns why the first certificate of chain, which is not empty, is not to be
-// believed for that usage and time, or nil if it is. The text of the error is safe to
-// show.
+// verifyChain returns why the first certificate of chain, which is not empty, cannot be trusted for
+// that usage and time, or nil. The text of the error is safe to show.
 func (t *trustAnchors) verifyChain(chain []*x509.Certificate, usage x509.ExtKeyUsage, at time.Time) error {
 	if t.domains != nil {
 		return verifySVID(chain, t.domains, at)

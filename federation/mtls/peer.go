@@ -40,9 +40,9 @@ func (p Peer) IDs() []federation.ID {
 	return claimedIDs(p.State.PeerCertificates[0])
 }
 
-// Expiry returns when the first of the two certificates expires that were shown in the
-// handshake: the side that was shown that one ends the connection a minute later. It is zero where the
-// credentials are not those of a Source.
+// Expiry returns when the first of the two certificates expires that were shown in the handshake.
+// The side to which that certificate was shown ends the connection a minute later. Expiry is zero
+// where the credentials are not those of a Source.
 func (p Peer) Expiry() time.Time {
 	if p.connection == nil {
 		return time.Time{}
@@ -50,10 +50,10 @@ func (p Peer) Expiry() time.Time {
 	return p.connection.expiry
 }
 
-// Shown is the certificate by which this side has identified itself in a handshake. The zero value is none.
+// Shown is the certificate that this side has shown in a handshake. The zero value is none.
 type Shown struct {
-	Renew  string    // says what there is to renew, for a sentence: the file, or who issues it
-	Expiry time.Time // of the first of its chain to expire
+	Renew  string    // what to renew, for a sentence: the file, or the issuer
+	Expiry time.Time // of the first certificate of its chain to expire
 }
 
 func (o *followedOrigin) shownCertificate(m *tlsMaterial) Shown {
@@ -72,8 +72,8 @@ func (p Peer) Own() Shown {
 	return p.connection.own
 }
 
-// claimedIDs returns the identities that a certificate carries: its SPIFFE ID and its DNS
-// names without the wildcards. Those of a peer that was verified are for [Peer.IDs] to say.
+// claimedIDs returns the identities in a certificate: its SPIFFE ID and its DNS names without
+// wildcards. [Peer.IDs] has those of a verified peer.
 func claimedIDs(certificate *x509.Certificate) []federation.ID {
 	ids := spiffeIDs(certificate)
 	for _, name := range certificate.DNSNames {
@@ -84,7 +84,7 @@ func claimedIDs(certificate *x509.Certificate) []federation.ID {
 	return ids
 }
 
-// spiffeIDs returns the SPIFFE ID that a certificate carries, if it does.
+// spiffeIDs returns the SPIFFE ID in a certificate, if there is one.
 func spiffeIDs(certificate *x509.Certificate) []federation.ID {
 	// X509-SVID section 2: a certificate with more than one URI SAN must be refused.
 	if len(certificate.URIs) == 1 {

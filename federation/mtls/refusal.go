@@ -12,21 +12,21 @@ import (
 
 // The causes for which this side does not accept the certificate of a peer.
 const (
-	causeExpired   = "expired"   // or it is not valid yet
-	causeAuthority = "authority" // none that this side trusts has signed it
-	causeIdentity  = "identity"  // it has none of the IDs that the owner must have
-	causeHost      = "host"      // it is not for the server name
-	causeRule      = "rule"      // it breaks another rule
+	causeExpired   = "expired"   // the certificate is expired or not valid yet
+	causeAuthority = "authority" // no authority that this side trusts has signed the certificate
+	causeIdentity  = "identity"  // the certificate has none of the IDs that the owner must have
+	causeHost      = "host"      // the certificate is not for the server name
+	causeRule      = "rule"      // the certificate breaks another rule
 )
 
 // RefusedError says why this side does not accept the certificate of a peer. Its text is that
 // of Err, and safe to show.
 type RefusedError struct {
 	Cause   string          // expired, authority, identity, host, or rule for any other
-	Claimed []federation.ID // of the certificate: whether they are the peer's is not known
+	Claimed []federation.ID // in the certificate; nobody knows whether they are the peer's
 	Err     error           // the rule that the certificate breaks
 
-	ca, agent string // from where the authorities are that this side trusts: one of the two is set
+	ca, agent string // the origin of the authorities that this side trusts: one of the two is set
 }
 
 // Error returns the reason.
@@ -72,8 +72,8 @@ func RefusalOf(err error) (*RefusedError, bool) {
 	return refused, true
 }
 
-// explainRefusal has the error of a handshake say what RefusalOf returns, with who the peer claims to be
-// and where the authorities are from that this side trusts.
+// explainRefusal adds to the RefusedError of a handshake which identities the peer claims, and the
+// origin of the authorities that this side trusts.
 func (o *followedOrigin) explainRefusal(err error) {
 	if refused, ok := RefusalOf(err); ok {
 		refused.ca = o.files.CA

@@ -35,9 +35,9 @@ type Source struct {
 	material atomic.Pointer[tlsMaterial] // in use; replaced by replaceMaterial
 
 	judging sync.Mutex                // held while material is replaced
-	open    map[*guardedConn]struct{} // which were judged by it; guarded by judging
+	open    map[*guardedConn]struct{} // connections that the material in use has judged; guarded by judging
 
-	mu     sync.Mutex // held by whoever has material that is to be used
+	mu     sync.Mutex // held while the origin is read and its material put into use
 	broken string     // why the files cannot be used, as logged; guarded by mu
 }
 
@@ -55,11 +55,10 @@ type followedOrigin struct {
 	agent *spiffeAgent // nil for files
 }
 
-// Open returns a Source of what the origin gives. It fails only for what can never work, such
-// as a socket of a SPIFFE agent that is no address. Files that cannot be used, such as a
-// certificate that has expired, are no error: as with an agent that has issued nothing yet,
-// handshakes fail until Run has got the first certificate, and Missing says why. Without a
-// logger nothing is logged.
+// Open returns a Source of the origin. It fails only for what can never work, such as a socket of a
+// SPIFFE agent that is no address. Files that cannot be used, such as a certificate that has
+// expired, are no error: as with an agent that has issued nothing yet, handshakes fail until Run
+// has got the first certificate, and Missing says why. Without a logger nothing is logged.
 func Open(o Origin, logger *slog.Logger) (*Source, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -73,10 +72,10 @@ func Open(o Origin, logger *slog.Logger) (*Source, error) {
 	return s, nil
 }
 
-// Load is Open for files that are in order. Its errors name the file and what is wrong:
-// it cannot be read, holds no PEM certificate, the key does not belong to the
-// certificate, the certificate or the whole CA bundle is expired or not valid
-// yet. They may have a method Remedy, which says what to do.
+// Load returns a Source of files that can be used. Its errors name the file and what is wrong: it
+// cannot be read, it has no PEM certificate, the key does not belong to the certificate, or the
+// certificate or the whole CA bundle is expired or not valid yet. An error may have a method
+// Remedy, which returns what to do.
 func Load(files Files, logger *slog.Logger) (*Source, error) {
 	s, err := Open(Origin{Files: files}, logger)
 	if err == nil {
@@ -88,8 +87,8 @@ func Load(files Files, logger *slog.Logger) (*Source, error) {
 	return s, nil
 }
 
-// openOrigin sets the origin, and returns what it gives now: of an agent nothing, and of files
-// that cannot be used why.
+// openOrigin sets the origin, and returns its material: for an agent an empty one, and for files
+// that cannot be used the reason.
 func (s *Source) openOrigin(o Origin) (*tlsMaterial, error) {
 	s.origin = &followedOrigin{files: o.Files}
 	if o.SPIFFE.Socket == "" {
@@ -105,8 +104,7 @@ func (s *Source) openOrigin(o Origin) (*tlsMaterial, error) {
 	return &tlsMaterial{agent: s.origin.agent, replaced: make(chan struct{})}, err
 }
 
-// newWatch returns what follows the files. In tests, events take the place of the
-// system's notifications.
+// newWatch returns a watch of the files. In tests, events replace the notifications of the system.
 func (s *Source) newWatch(files Files, events <-chan fsnotify.Event) *file.Watch {
 	return file.NewWatch(file.WatchConfig{
 		Paths:    []string{files.Cert, files.Key, files.CA},
@@ -119,19 +117,18 @@ func (s *Source) newWatch(files Files, events <-chan fsnotify.Event) *file.Watch
 	})
 }
 
-// Run follows the origin until ctx ends, and returns nil then. What it gives newly is used
-// from the next handshake on. Of the open connections, only those end whose peers' authority
-// is no longer trusted: with files within a second where the file system sends
-// notifications, and within a minute or so where it does not, with a SPIFFE agent as soon
-// as it says so. Whether Run runs or not, connections end when the certificate of the peer
-// has expired for longer than a minute.
+// Run follows the origin until ctx ends, and then returns nil. Newer material is used from the next
+// handshake on. Of the open connections, only those end whose peers' authority is no longer
+// trusted: with files within a second where the file system sends notifications, and within a
+// minute or so where it does not; with a SPIFFE agent as soon as the agent says so. Whether Run
+// runs or not, a connection ends when the certificate of the peer has expired for longer than a
+// minute.
 //
-// Files that Load would refuse, and what an agent sends against the rules, leave the old
-// material in use, if there is any: Trouble says why. So does an agent that is away, until its
-// certificate expires.
+// Files that Load would refuse, and updates of an agent that break a rule, leave the material in
+// use as it is, and Trouble says why. So does an agent that is away, until its certificate expires.
 //
-// It may run several times at once, as a consumer and an owner of one process may
-// share a Source: the origin is followed until the last of the Runs ends.
+// Run may run several times at once, because a consumer and an owner of one process may share a
+// Source. The origin is followed until the last of the Runs ends.
 func (s *Source) Run(ctx context.Context) error {
 	if s.origin.agent != nil {
 		s.origin.agent.feedSource(ctx, s)
@@ -140,8 +137,7 @@ func (s *Source) Run(ctx context.Context) error {
 	return s.origin.watch.Run(ctx)
 }
 
-// logWatching logs that a directory cannot be watched, or that all of them are
-// watched again.
+// logWatching logs that a directory cannot be watched, or that all of them are watched again.
 func (s *Source) logWatching(err error) {
 	if err != nil {
 		s.logger.Error("certificate files cannot be watched; they are polled", "interval", pollInterval, "error", err)
@@ -150,9 +146,8 @@ func (s *Source) logWatching(err error) {
 	}
 }
 
-// Reload reads the files now, as Run does when they change. What they hold takes
-// the place of the material in use if it is new and good. With a SPIFFE agent there are
-// none, and it does nothing.
+// Reload reads the files now, as Run does when they change. Their material replaces that in use if
+// it is new and good. With a SPIFFE agent there are no files, and Reload does nothing.
 func (s *Source) Reload() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +164,7 @@ func (s *Source) Reload() {
 	}
 }
 
-// noteTrouble notes why what the files hold now is not used, or nil. What is in use stays.
+// noteTrouble records why the current files are not used, or nil. The material in use stays.
 func (s *Source) noteTrouble(trouble error) {
 	s.judging.Lock()
 	defer s.judging.Unlock()
@@ -178,8 +173,8 @@ func (s *Source) noteTrouble(trouble error) {
 	s.material.Store(&m)
 }
 
-// useMaterial puts m in the place of the material in use, if it is another one. origin says in the log
-// where it is from. The caller holds the lock.
+// useMaterial replaces the material in use by m, unless both are the same. Origin says in the log
+// where m is from. The caller holds the lock.
 func (s *Source) useMaterial(m *tlsMaterial, origin ...any) {
 	if m.sum == s.material.Load().sum {
 		s.noteTrouble(nil)
@@ -196,8 +191,8 @@ func (s *Source) useMaterial(m *tlsMaterial, origin ...any) {
 	}
 }
 
-// logReading logs why the files cannot be used, once for each reason, and that
-// they can be used again.
+// logReading logs why the files cannot be used, once for each reason, and that they can be used
+// again.
 func (s *Source) logReading(err error) {
 	switch {
 	case err != nil && err.Error() != s.broken:
@@ -221,16 +216,15 @@ func (s *Source) logReading(err error) {
 // replaced. Whoever has seen that asks for the next channel.
 func (s *Source) Changed() <-chan struct{} { return s.material.Load().replaced }
 
-// Expiry returns when the certificate in use expires, or the first of its chain
-// to do so, and when the next of the trusted authorities does. Both are zero while there is
-// no certificate; see Missing.
+// Expiry returns when the first certificate of the chain in use expires, and when the next of the
+// trusted authorities does. Both are zero while there is no certificate; see Missing.
 func (s *Source) Expiry() (certificate, ca time.Time) {
 	m := s.material.Load()
 	return m.expiry, m.authorityExpiry(time.Now())
 }
 
-// Missing returns why there is no certificate yet: it names the file that cannot be used, or
-// the SPIFFE agent. It is nil once there is one.
+// Missing returns why there is no certificate yet, or nil: it names the file that cannot be used,
+// or the SPIFFE agent.
 func (s *Source) Missing() error {
 	if m := s.material.Load(); !m.hasCertificate() {
 		return m.whyMissing()
@@ -238,8 +232,8 @@ func (s *Source) Missing() error {
 	return nil
 }
 
-// Trouble returns the error of Missing, or why what the files hold now does not take the place
-// of what is in use. It is nil where neither is so.
+// Trouble returns the error of Missing, or why the current files do not replace the material in
+// use, or nil.
 func (s *Source) Trouble() error {
 	if m := s.material.Load(); m.hasCertificate() {
 		return m.trouble
@@ -247,9 +241,9 @@ func (s *Source) Trouble() error {
 	return s.Missing()
 }
 
-// ForClients reports whether the certificate in use may identify the client of a
-// connection: a server refuses any other, mostly without saying why. It is true while
-// there is no certificate.
+// ForClients reports whether the certificate in use may identify the client of a connection. A
+// server refuses any other certificate, mostly without saying why. ForClients is true while there
+// is no certificate.
 func (s *Source) ForClients() bool {
 	leaf := s.material.Load().certificate.Leaf
 	return leaf == nil || len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) == 0 || slices.ContainsFunc(leaf.ExtKeyUsage, func(usage x509.ExtKeyUsage) bool {

@@ -32,7 +32,9 @@ type SPIFFE struct {
 	TrustDomains []string // whose peers are accepted, beside those of the own one, such as partner.example
 }
 
-// spiffeAgent is a SPIFFE agent that a Source has its material from.
+// spiffeAgent is the SPIFFE agent of a Source. One of its Runs follows the agent at a time, as turn
+// says, and passes each update to the Source. It keeps no update itself, only why there is nothing
+// newer.
 type spiffeAgent struct {
 	// read-only
 	socket   string
@@ -44,8 +46,8 @@ type spiffeAgent struct {
 	trouble error // why there is nothing newer from the agent, or nil; guarded by mu
 }
 
-// An agent is on this machine and serves few: when it is away or has nothing to issue it
-// is asked again after minRetry at first and maxRetry at last.
+// An agent is on this machine and has few clients. When it is away or has nothing to issue,
+// it is asked again after minRetry at first and maxRetry at last.
 const (
 	minRetry = time.Second
 	maxRetry = 5 * time.Second
@@ -59,15 +61,15 @@ var (
 	errBroken   = errors.New("what it sends cannot be used")
 )
 
-// Check returns why the socket, unless it is empty, is no address of an agent, or one of
-// the trust domains is none. It asks no agent.
+// Check returns why the socket, unless it is empty, is no address of an agent, or why one of the
+// trust domains is no trust domain, or nil. It asks no agent.
 func (s SPIFFE) Check() error {
 	_, err := s.acceptedDomains()
 	return err
 }
 
-// acceptedDomains returns the trust domains whose peers are accepted, beside those of the own
-// one, or the error of Check.
+// acceptedDomains returns the trust domains whose peers are accepted beside the own one, or the
+// error of Check.
 func (s SPIFFE) acceptedDomains() (domains []spiffeid.TrustDomain, err error) {
 	if err := checkSocket(s.Socket); s.Socket != "" && err != nil {
 		return nil, fmt.Errorf("SPIFFE socket %s: %w", safetext.Quote(s.Socket), err)
@@ -107,8 +109,8 @@ func (s SPIFFE) newAgent() (*spiffeAgent, error) {
 	return a, nil
 }
 
-// checkSocket returns why s is not the address of an agent (SPIFFE Workload Endpoint
-// section 4), or nil if it is.
+// checkSocket returns why s is not the address of an agent (SPIFFE Workload Endpoint section 4), or
+// nil.
 func checkSocket(s string) error {
 	if err := workloadapi.ValidateAddress(s); err != nil {
 		return fmt.Errorf("%w; it is unix:///path or tcp://ip:port", err)
@@ -121,8 +123,8 @@ func checkSocket(s string) error {
 }
 
 // retryStrategy makes the delays before an agent is asked again. It implements
-// workloadapi.BackoffStrategy, whose own delays grow to half the life of a short-lived
-// certificate.
+// workloadapi.BackoffStrategy. The delays of that package itself grow to half the life of a
+// short-lived certificate.
 type retryStrategy struct{}
 
 // NewBackoff implements workloadapi.BackoffStrategy.
@@ -141,7 +143,7 @@ func (d *retryDelay) Next() time.Duration {
 func (d *retryDelay) Reset() { *d = 0 }
 
 // feedSource follows the agent for a Source until ctx ends. It may run several times at once: one
-// run follows, and when it ends another one takes over.
+// run follows, and when that ends another one takes over.
 func (a *spiffeAgent) feedSource(ctx context.Context, s *Source) {
 	select {
 	case a.turn <- struct{}{}:
@@ -152,8 +154,8 @@ func (a *spiffeAgent) feedSource(ctx context.Context, s *Source) {
 	var wait retryDelay
 	for ctx.Err() == nil {
 		a.watchUpdates(ctx, s)
-		// The watch goes on by itself, but for two codes which an agent that shuts
-		// down, or is behind a proxy, may well send.
+		// The watch goes on by itself, except after two codes that an agent may well send which shuts
+		// down, or is behind a proxy.
 		again := time.NewTimer(wait.Next())
 		select {
 		case <-again.C:
@@ -173,7 +175,7 @@ func (a *spiffeAgent) watchUpdates(ctx context.Context, s *Source) {
 	_ = client.WatchX509Context(ctx, &agentWatcher{ctx, a, s}) // which has reported it
 }
 
-// agentWatcher hands what the agent sends to the Source. It implements
+// agentWatcher passes the updates of the agent to the Source. It implements
 // workloadapi.X509ContextWatcher.
 type agentWatcher struct {
 	ctx    context.Context //nolint:containedctx // it lives as long as the call that it is handed to
@@ -213,8 +215,7 @@ func (w *agentWatcher) OnX509ContextWatchError(err error) {
 	w.agent.reportTrouble(w.source, err)
 }
 
-// reportTrouble notes why there is nothing newer from the agent, or nil when there is, and logs
-// it once.
+// reportTrouble records why there is nothing newer from the agent, or nil, and logs that once.
 func (a *spiffeAgent) reportTrouble(s *Source, trouble error) {
 	a.mu.Lock()
 	before := a.trouble
@@ -246,10 +247,10 @@ func (a *spiffeAgent) whyNothing() error {
 	return fmt.Errorf("there is no certificate yet from the SPIFFE agent at %s: %w", a.socket, a.trouble)
 }
 
-// parseUpdate returns what an update of the agent says, if it keeps the rules and is valid
-// now. Of several certificates the first one is the identity (SPIFFE Workload API section
-// 5.3), and only bundles of the own trust domain and of the accepted ones are taken. One
-// that is empty is none: its trust domain has withdrawn all its authorities.
+// parseUpdate returns the material of an update, if the update keeps the rules and is valid now. Of
+// several certificates the first one is the identity (SPIFFE Workload API section 5.3). Only
+// bundles of the own trust domain and of the accepted ones count. An empty bundle counts as none:
+// its trust domain has withdrawn all its authorities.
 func (a *spiffeAgent) parseUpdate(update *workloadapi.X509Context, now time.Time) (*tlsMaterial, error) {
 	svid := update.SVIDs[0] // there is one at least, or there is no update
 	m := &tlsMaterial{

@@ -23,13 +23,12 @@ var (
 	errIntermediate = errors.New("an intermediate authority of another trust domain stands between the two") // see verifySVID
 )
 
-// verifySVID returns why the first certificate of chain is no X509-SVID that an authority
-// of its own trust domain has signed, or nil if it is. The text of the error is safe to
-// show.
+// verifySVID returns why the first certificate of chain is no X509-SVID that an authority of its
+// own trust domain has signed, or nil. The text of the error is safe to show.
 //
-// One rule is stricter than X509-SVID: an intermediate authority that has a SPIFFE ID must
-// be of the trust domain of the leaf. Else two trust domains with one root in common could
-// issue the identities of each other.
+// One rule is stricter than X509-SVID: an intermediate authority that has a SPIFFE ID must be of
+// the trust domain of the leaf. Otherwise two trust domains with the same root could issue the
+// identities of each other.
 func verifySVID(chain []*x509.Certificate, domains map[spiffeid.TrustDomain]*x509bundle.Bundle, at time.Time) error {
 	leaf := chain[0]
 	refused := func(err error) error {
@@ -63,8 +62,8 @@ func verifySVID(chain []*x509.Certificate, domains map[spiffeid.TrustDomain]*x50
 	return nil
 }
 
-// staysInDomain reports whether no intermediate authority of a chain, which begins with a leaf and
-// ends with a trust anchor, is of another trust domain.
+// staysInDomain reports whether every intermediate authority of a chain is of the trust domain. The
+// chain begins with a leaf and ends with a trust anchor.
 func staysInDomain(domain spiffeid.TrustDomain, chain []*x509.Certificate) bool {
 	for _, c := range chain[1:max(1, len(chain)-1)] {
 		for _, uri := range c.URIs {

@@ -57,8 +57,8 @@ func (s *Source) clientConfig(m *tlsMaterial, serverName string, ids []federatio
 	}
 }
 
-// verificationError returns an error of a handshake in which a certificate was refused for a reason,
-// or nil without one.
+// verificationError returns the error of a handshake in which a certificate was refused for a
+// reason, or nil without a reason.
 func verificationError(state tls.ConnectionState, reason error) error {
 	if reason == nil {
 		return nil
@@ -66,8 +66,7 @@ func verificationError(state tls.ConnectionState, reason error) error {
 	return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: reason}
 }
 
-// verifyOwner returns why the first certificate of chain does not identify the owner, or
-// nil if it does.
+// verifyOwner returns why the first certificate of chain does not identify the owner, or nil.
 func (s *Source) verifyOwner(m *tlsMaterial, chain []*x509.Certificate, serverName string, ids []federation.ID) error {
 	if len(chain) == 0 {
 		return errors.New("owner has no certificate")
@@ -138,7 +137,7 @@ func (s *Source) serverConfig(m *tlsMaterial) *tls.Config {
 		Certificates: []tls.Certificate{m.certificate},
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    m.trust.roots,
-		// A resumed session would not be verified by the authorities of today, and
+		// A resumed session would not be verified by the current authorities, and
 		// one long stream gains nothing from it.
 		SessionTicketsDisabled: true,
 	}

@@ -44,7 +44,7 @@ func (e *closeError) Error() string {
 	return text
 }
 
-// streamError is the end of a stream by gRPC, with a text that is safe to show.
+// streamError is the end of a stream by gRPC. Its text is safe to show.
 type streamError struct{ error }
 
 func (f streamError) Error() string {
@@ -58,8 +58,8 @@ func (f streamError) Error() string {
 // Unwrap returns the error itself.
 func (f streamError) Unwrap() error { return f.error }
 
-// kindOf returns the same text for failures that mean the same to a reader of the log. It
-// has nothing that may change from one attempt to the next, such as a port.
+// kindOf returns the same text for failures that mean the same to a reader of the log. The text has
+// nothing that may change from one attempt to the next, such as a port.
 func kindOf(err error) string {
 	if network, ok := errors.AsType[*net.OpError](err); ok {
 		return network.Op + " " + network.Err.Error()
@@ -70,8 +70,8 @@ func kindOf(err error) string {
 	return fmt.Sprintf("%T", err)
 }
 
-// dialLog records why a connection could not be made, which gRPC reports only in the text
-// of a status. It is the credentials and the dialer of one connection.
+// dialLog records why a connection could not be made, which gRPC reports only in the text of a
+// status. It is the credentials and the dialer of one connection, and keeps its first failure.
 type dialLog struct {
 	credentials.TransportCredentials
 
@@ -80,8 +80,8 @@ type dialLog struct {
 	first   atomic.Pointer[error]
 }
 
-// explainError returns err in a form that is safe to show or, if gRPC only says that there is
-// no connection, what was recorded of that.
+// explainError returns err in a form that is safe to show. If gRPC only says that there is no
+// connection, it returns the recorded failure.
 func (l *dialLog) explainError(err error) error {
 	if _, ok := status.FromError(err); err == nil || !ok && !errors.Is(err, io.EOF) {
 		return err
@@ -110,6 +110,6 @@ func (l *dialLog) ClientHandshake(ctx context.Context, authority string, raw net
 	return conn, info, err
 }
 
-// Clone implements credentials.TransportCredentials. The clone records in the same place,
-// of which there is one for a connection.
+// Clone implements credentials.TransportCredentials. It returns l itself, because a connection has
+// one record.
 func (l *dialLog) Clone() credentials.TransportCredentials { return l }

@@ -8,8 +8,8 @@ import (
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
-// dueMessages returns what is to be said now, and when to ask again. It fails when the owner owes
-// an answer for too long.
+// dueMessages returns the messages that are due now, and when to call it again. It fails when the
+// owner has owed an answer for too long.
 func (p *Provider) dueMessages(s *registrationStream, now time.Time) (messages []*registrationv1.RegisterRequest, next time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,8 +57,7 @@ func (p *Provider) dueMessages(s *registrationStream, now time.Time) (messages [
 	return messages, next, nil
 }
 
-// hasUntold reports whether something was cleared that the owner of the stream has not been
-// told.
+// hasUntold reports whether a node was cleared without a message to the owner of the stream.
 func (p *Provider) hasUntold(s *registrationStream) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,7 +69,7 @@ func (p *Provider) hasUntold(s *registrationStream) bool {
 	return false
 }
 
-// applyResponse applies what the owner says. An error ends the stream.
+// applyResponse applies a message of the owner. An error ends the stream.
 func (p *Provider) applyResponse(s *registrationStream, m *registrationv1.RegisterResponse, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +98,7 @@ func (p *Provider) applyResponse(s *registrationStream, m *registrationv1.Regist
 	return nil
 }
 
-// applyGranted applies that a node is registered. p.mu is held.
+// applyGranted records that a node is registered. The caller holds p.mu.
 func (p *Provider) applyGranted(s *registrationStream, m *registrationv1.Granted) {
 	e := p.nodes[nodeKey{m.GetService(), m.GetNode()}]
 	if e == nil || !e.sent {
@@ -126,8 +125,8 @@ func (p *Provider) applyGranted(s *registrationStream, m *registrationv1.Granted
 	p.planEntry(s, e, e.last.Add(interval-rand.N(interval/10))) //nolint:gosec // jitter is no secret
 }
 
-// isOutdated reports whether an answer is to what a node was before it has changed. What it
-// is now may be told then. p.mu is held.
+// isOutdated reports whether an answer is for a node as it was before it has changed. If so, the
+// changed node may be sent now. The caller holds p.mu.
 func (p *Provider) isOutdated(e *nodeEntry) bool {
 	if !e.late {
 		return false
@@ -137,7 +136,7 @@ func (p *Provider) isOutdated(e *nodeEntry) bool {
 	return true
 }
 
-// applyRefused applies that a node is not registered. p.mu is held.
+// applyRefused records that a node is refused. The caller holds p.mu.
 func (p *Provider) applyRefused(s *registrationStream, m *registrationv1.Refused, now time.Time) {
 	e := p.nodes[nodeKey{m.GetService(), m.GetNode()}]
 	if e == nil {
@@ -158,8 +157,8 @@ func (p *Provider) applyRefused(s *registrationStream, m *registrationv1.Refused
 	p.planEntry(s, e, now.Add(e.retry+rand.N(e.retry/4))) //nolint:gosec // jitter is no secret
 }
 
-// applyExpired applies that a node is not registered any more, although it was granted on this
-// stream. p.mu is held.
+// applyExpired records that a node is not registered any more, although it was granted on this
+// stream. The caller holds p.mu.
 func (p *Provider) applyExpired(s *registrationStream, m *registrationv1.Expired, now time.Time) {
 	e := p.nodes[nodeKey{m.GetService(), m.GetNode()}]
 	if e == nil || e.status.State != Registered {
@@ -175,7 +174,7 @@ func (p *Provider) applyExpired(s *registrationStream, m *registrationv1.Expired
 	p.planEntry(s, e, due)
 }
 
-// planEntry sets when something is to be done about an entry. p.mu is held.
+// planEntry sets when an entry is due. The caller holds p.mu.
 func (p *Provider) planEntry(s *registrationStream, e *nodeEntry, due time.Time) {
 	e.due = due
 	if due.Before(s.next) {
@@ -183,7 +182,7 @@ func (p *Provider) planEntry(s *registrationStream, e *nodeEntry, due time.Time)
 	}
 }
 
-// loseStream makes everything ready for another stream.
+// loseStream prepares everything for another stream, because this one has ended with err.
 func (p *Provider) loseStream(s *registrationStream, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -40,7 +40,7 @@ func (n *Node) equal(m *Node) bool {
 }
 
 // activeMessage returns the message that registers the node. Its errors say what can never be
-// registered; the rest is for the owner to judge.
+// registered; the owner judges everything else.
 func (n *Node) activeMessage() (*registrationv1.RegisterRequest, error) {
 	if _, err := federation.ParseFQDN(n.Service); err != nil {
 		return nil, fmt.Errorf("service %s: %w", safetext.Quote(n.Service), err)
@@ -113,44 +113,45 @@ type Status struct {
 	Err error
 }
 
-// nodeKey tells nodes apart.
+// nodeKey identifies a node.
 type nodeKey struct{ service, uri string }
 
-// nodeEntry is a node that is to be registered. It is guarded by Provider.mu.
+// nodeEntry is a node that is to be registered, with what the current stream has sent and got for
+// it. Provider.mu guards it. The program changes the node, and the stream changes the rest; there
+// is one entry for each node that the program has set.
 type nodeEntry struct {
 	node    Node
 	active  *registrationv1.RegisterRequest // not changed once it is here
 	status  Status
-	told    *registrationv1.RegisterRequest // that the status was told of last
-	changed bool                            // in Provider.changed
+	told    *registrationv1.RegisterRequest // of the status that was reported last
+	changed bool                            // the entry is in Provider.changed
 	retry   time.Duration                   // after the next refusal
 
-	// fresh says that an Active is to be sent at once; otherwise something is to be done
-	// when it is due: the answer to the last Active is overdue, or it is time for
-	// another one.
+	// fresh says that an Active is to be sent at once. Otherwise, when the entry is due, the answer
+	// to the last Active is overdue, or it is time for another Active.
 	fresh bool
 	due   time.Time
-	slack time.Duration // by which it may be done earlier, with others
+	slack time.Duration // by which the entry may be sent earlier, together with others
 
 	last    time.Time // when an Active was sent, on any stream
 	sent    bool      // an Active was sent on this stream
-	awaits  bool      // the answer to the last one
-	granted bool      // what was sent last was granted on this stream, so the Active that is awaited is no more than a heartbeat
+	awaits  bool      // the answer to the last Active is outstanding
+	granted bool      // the node as it is was granted on this stream, so that the outstanding Active is no more than a heartbeat
 
-	// late says that the node has changed while the answer to a heartbeat is on its way:
-	// answers do not say to which Active they are, so the next one is sent after it.
+	// late says that the node has changed while the answer to a heartbeat is on its way. Answers
+	// do not say to which Active they belong, so the next Active is sent after that answer.
 	late bool
 }
 
-// clearedNode is a node that was cleared while an owner may hold it.
+// clearedNode is a node that was cleared while an owner may still have it.
 type clearedNode struct {
-	until  time.Time           // when it has expired anyway
-	stream *registrationStream // that has told its owner
+	until  time.Time           // when the node has expired anyway
+	stream *registrationStream // the stream that has sent the Clear
 }
 
 // The bounds of times that depend on the ttl.
 const (
-	usualTTL    = 30 * time.Second // as long as none is known
+	usualTTL    = 30 * time.Second // while no ttl is known
 	minInterval = time.Second      // between two Actives of a node that has not changed, and for an answer
 
 	// The delays before a refused node is tried again, without its jitter: from the
@@ -159,19 +160,18 @@ const (
 	maxRetry = 5 * time.Minute
 )
 
-// maxCleared bounds the nodes that were cleared, and are remembered although their owner
-// has been told.
+// maxCleared bounds the cleared nodes that are remembered although their owner has got the Clear.
 const maxCleared = 1000
 
-// knownTTL returns the ttl of the node, as far as it is known.
+// knownTTL returns the ttl of the node: the granted one, the wanted one, or usualTTL.
 func (e *nodeEntry) knownTTL() time.Duration { return cmp.Or(e.status.TTL, e.node.TTL, usualTTL) }
 
 // heartbeatInterval returns half of the ttl.
 func (e *nodeEntry) heartbeatInterval() time.Duration { return max(e.knownTTL()/2, minInterval) }
 
-// Set registers a node, or changes what is registered of the one with its service and
-// URI. It returns at once. Its errors say what can never be registered; what an owner
-// makes of it Config.OnChange is told. After the end of Run it returns ErrEnded.
+// Set registers a node, or changes the registered node with its service and URI. It returns at
+// once. Its errors say what can never be registered; the answer of an owner comes to
+// Config.OnChange. After the end of Run it returns ErrEnded.
 func (p *Provider) Set(n Node) error {
 	active, err := n.activeMessage()
 	if err != nil {
@@ -210,7 +210,7 @@ func (p *Provider) Clear(service, uri string) {
 	trySignal(p.wake)
 }
 
-// clearNode withdraws a node. p.mu is held.
+// clearNode withdraws a node. The caller holds p.mu.
 func (p *Provider) clearNode(k nodeKey, now time.Time) {
 	e := p.nodes[k]
 	if e == nil {
@@ -230,7 +230,7 @@ func (p *Provider) clearNode(k nodeKey, now time.Time) {
 	}
 }
 
-// beginLeaving clears all nodes, for good.
+// beginLeaving clears all nodes, and prevents new ones.
 func (p *Provider) beginLeaving() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -247,21 +247,21 @@ func (p *Provider) beginLeaving() {
 	close(p.leaving)
 }
 
-// owesClear reports whether an owner may hold a node that was cleared.
+// owesClear reports whether an owner may still have a node that was cleared.
 func (p *Provider) owesClear() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pruneCleared(time.Now())
 }
 
-// pruneCleared forgets the cleared nodes that have expired, and reports whether there are
-// others. p.mu is held.
+// pruneCleared removes cleared nodes that have expired, and reports whether there are others. The
+// caller holds p.mu.
 func (p *Provider) pruneCleared(now time.Time) bool {
 	maps.DeleteFunc(p.cleared, func(_ nodeKey, o *clearedNode) bool { return !o.until.After(now) })
 	return len(p.cleared) > 0
 }
 
-// shortestTTL returns the shortest ttl of all nodes, as far as it is known.
+// shortestTTL returns the shortest known ttl of all nodes.
 func (p *Provider) shortestTTL() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -274,7 +274,7 @@ func (p *Provider) shortestTTL() time.Duration {
 	return cmp.Or(shortest, usualTTL)
 }
 
-// noteChange marks the status of an entry as changed. p.mu is held.
+// noteChange marks the status of an entry as changed. The caller holds p.mu.
 func (p *Provider) noteChange(e *nodeEntry) {
 	if !e.changed {
 		e.changed = true

@@ -15,7 +15,7 @@ import (
 // The delays before an address is tried again. They double, and vary by half.
 const (
 	firstDelay = 500 * time.Millisecond
-	maxDelay   = 30 * time.Second // or a quarter of the ttl
+	maxDelay   = 30 * time.Second // or a quarter of the ttl, if that is less
 
 	// Where somebody has to fix something before an attempt can succeed.
 	firstSlowDelay = 10 * time.Second
@@ -32,15 +32,16 @@ const (
 	maxPatience = time.Minute
 )
 
-// ownerTarget is one of the addresses.
+// ownerTarget is one of the addresses, and when it may be tried. Only Run uses it, and keeps one
+// for each address.
 type ownerTarget struct {
 	address string
 
-	after   time.Time // it is not tried before
-	fixable bool      // unless there are new credentials, which may help
+	after   time.Time // the address is not tried before that
+	fixable bool      // new credentials may help, and make an attempt due
 	quick   *backoff.ExponentialBackOff
 	slow    *backoff.ExponentialBackOff
-	logged  string // the kind of failure that was logged last; "" when it was of use since
+	logged  string // the kind of failure that was logged last; "" when the address was of use since
 }
 
 func newOwner(address string) *ownerTarget {
@@ -50,7 +51,7 @@ func newOwner(address string) *ownerTarget {
 	return o
 }
 
-// allowRetry lets the owner be tried at once, if it was for the credentials that it is not.
+// allowRetry lets the owner be tried at once, if it is not tried because of the credentials.
 func (o *ownerTarget) allowRetry() {
 	if o.fixable {
 		o.after, o.fixable = time.Time{}, false
@@ -58,7 +59,7 @@ func (o *ownerTarget) allowRetry() {
 	}
 }
 
-// pickOwner returns the owner to try next, and the delay before that: the next in turn that
+// pickOwner returns the owner to try next, and the delay before that. It is the next in turn that
 // may be tried now, or the one that may be tried first.
 func (p *Provider) pickOwner(now time.Time) (*ownerTarget, time.Duration) {
 	best := p.next
@@ -79,8 +80,8 @@ func (p *Provider) pickOwner(now time.Time) (*ownerTarget, time.Duration) {
 	return o, delay
 }
 
-// scheduleRetry decides when an owner is tried again after the end of a stream, which was of use
-// if anything was registered.
+// scheduleRetry sets when an owner is tried again after the end of a stream. Useful says that
+// something was registered or refused on the stream.
 func (p *Provider) scheduleRetry(o *ownerTarget, useful bool, err error) {
 	now, ttl := time.Now(), p.shortestTTL()
 	if useful {
@@ -109,7 +110,7 @@ func (p *Provider) scheduleRetry(o *ownerTarget, useful bool, err error) {
 	p.logEnd(o, useful, err)
 }
 
-// logEnd logs the end of a stream: of those that fail alike one after the other only the
+// logEnd logs the end of a stream. Of ends that follow each other and are of one kind, it logs the
 // first.
 func (p *Provider) logEnd(o *ownerTarget, useful bool, err error) {
 	if useful {

@@ -22,9 +22,9 @@ const leaveTimeout = 5 * time.Second
 // ErrEnded is why a node cannot be set: Run has ended, or is about to.
 var ErrEnded = errors.New("the provider has ended")
 
-// Config says where to register, and who is told what became of it.
+// Config says where to register.
 type Config struct {
-	// Addresses are those of the owners, host:port, at least one. They must share what
+	// Addresses are the host:port of owners, at least one. These owners must share what
 	// is registered. One is used at a time: a random one first, and the next one
 	// when it fails.
 	Addresses []string
@@ -32,9 +32,8 @@ type Config struct {
 	// Identity is who the program is, and which owners it trusts.
 	Identity Identity
 
-	// OnChange is told when the status of a node has changed. It is called from one
-	// goroutine. Of several changes at once it may be told the last one only. Default:
-	// nobody is told.
+	// OnChange gets the status of a node that has changed. It is called from one goroutine. Of
+	// several changes at once it may get only the last one. Default: nobody is told.
 	OnChange func(Status)
 
 	Logger *slog.Logger // default: nothing is logged
@@ -59,7 +58,11 @@ type Identity interface {
 	Run(ctx context.Context) error
 }
 
-// Provider keeps the nodes of a program registered. It is safe for concurrent use.
+// Provider keeps the nodes of a program registered. Set and Clear change the nodes under mu, and
+// the stream to an owner follows them. It keeps each node that was set and, until they expire,
+// nodes that were cleared and that an owner may still have. MaxCleared bounds the latter where the
+// owner has got the Clear. A provider has no queue of messages: what is due follows from the
+// entries, so that a node which changes often is sent once. It is safe for concurrent use.
 type Provider struct {
 	// read-only after New
 	config Config
@@ -70,22 +73,22 @@ type Provider struct {
 	ended   chan struct{} // closed when Run has ended
 
 	mu       sync.Mutex
-	nodes    map[nodeKey]*nodeEntry   // that are to be registered; guarded by mu
-	cleared  map[nodeKey]*clearedNode // that owners may hold still; guarded by mu
-	changed  []*nodeEntry             // whose status is to be told; guarded by mu
+	nodes    map[nodeKey]*nodeEntry   // nodes that are to be registered; guarded by mu
+	cleared  map[nodeKey]*clearedNode // nodes that owners may still have; guarded by mu
+	changed  []*nodeEntry             // entries whose status is to be reported; guarded by mu
 	answered string                   // the address of an owner that has granted something for the first time on its stream, to be logged; guarded by mu
 	runs     bool                     // Run has been called; guarded by mu
 	left     bool                     // leaving is closed; guarded by mu
 
 	// owned by Run
 	owners   []*ownerTarget
-	next     int           // the index in owners of the one to try next
+	next     int           // the index in owners of the owner to try next
 	patience time.Duration // with an owner that has not answered yet, if it is more than the ttl gives
 	silent   int           // streams without an answer, one after the other
 	spread   time.Duration // before the next stream
 }
 
-// New returns a Provider without nodes. Its errors name the field that is wrong.
+// New returns a Provider without nodes, or an error that names a field of the configuration.
 func New(config Config) (*Provider, error) {
 	if len(config.Addresses) == 0 {
 		return nil, errors.New("no address of an owner")
@@ -121,9 +124,9 @@ func New(config Config) (*Provider, error) {
 	return p, nil
 }
 
-// Run keeps registered what is set, until ctx ends or Drain is called. It clears all
-// nodes then, waits until the owner has withdrawn them, five seconds at most, and returns
-// nil. Without a node it does not connect. It must be called only once.
+// Run keeps the nodes registered until ctx ends or Drain is called. Then it clears all nodes, waits
+// until the owner has withdrawn them, five seconds at most, and returns nil. Without a node it does
+// not connect. It must be called only once.
 func (p *Provider) Run(ctx context.Context) error {
 	p.mu.Lock()
 	again, left := p.runs, p.left
@@ -139,7 +142,7 @@ func (p *Provider) Run(ctx context.Context) error {
 
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	// What runs beside, and the streams, outlive ctx until all nodes are cleared.
+	// The other goroutines and the streams outlive ctx until all nodes are cleared.
 	outliving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	beside.Go(func() {
@@ -169,8 +172,8 @@ func (p *Provider) Run(ctx context.Context) error {
 	return nil
 }
 
-// keepRegistered holds one stream after the other until it is time to leave. A stream that is open
-// then has cleared all nodes.
+// keepRegistered runs one stream after the other until it is time to leave. A stream that is open
+// then clears all nodes.
 func (p *Provider) keepRegistered(ctx context.Context) {
 	changed := p.config.Identity.Changed()
 	for p.awaitWork(ctx) {
@@ -190,7 +193,7 @@ func (p *Provider) keepRegistered(ctx context.Context) {
 	}
 }
 
-// clearRemaining clears what owners may hold still, with the first of them that does so.
+// clearRemaining clears nodes that owners may still have, with the first owner that does so.
 func (p *Provider) clearRemaining(ctx context.Context) {
 	p.beginLeaving() // in case that ctx has ended otherwise
 	for i := 0; i < len(p.owners) && ctx.Err() == nil && p.owesClear(); i++ {
@@ -201,9 +204,9 @@ func (p *Provider) clearRemaining(ctx context.Context) {
 	}
 }
 
-// Drain ends Run: all nodes are cleared, and the owner withdraws them. It waits for that,
-// and then for as long as clients may have them in their caches. It returns early, with
-// the error of ctx, when ctx ends; nodes are cleared all the same.
+// Drain ends Run: all nodes are cleared, and the owner withdraws them. Drain waits for that, and
+// then for as long as clients may have the nodes in their caches. When ctx ends it returns early,
+// with the error of ctx; nodes are cleared all the same.
 func (p *Provider) Drain(ctx context.Context, caches time.Duration) error {
 	p.mu.Lock()
 	ran := p.runs
@@ -227,8 +230,8 @@ func (p *Provider) Drain(ctx context.Context, caches time.Duration) error {
 	}
 }
 
-// awaitWork waits until there is a node to tell an owner of, and reports whether there
-// is; otherwise it is time to leave.
+// awaitWork waits until there is a node to send to an owner, and reports whether there is one.
+// Otherwise it is time to leave.
 func (p *Provider) awaitWork(ctx context.Context) bool {
 	for {
 		if p.isLeaving() {
@@ -246,15 +249,15 @@ func (p *Provider) awaitWork(ctx context.Context) bool {
 	}
 }
 
-// hasWork reports whether there is a node to tell an owner of.
+// hasWork reports whether there is a node to send to an owner.
 func (p *Provider) hasWork() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.nodes) > 0 || p.pruneCleared(time.Now())
 }
 
-// awaitRetry waits for a duration or, if they may help, for new credentials, and reports
-// whether it is not time to leave.
+// awaitRetry waits for a duration or, if they may help, for new credentials. It reports false when
+// it is time to leave.
 func (p *Provider) awaitRetry(d time.Duration, fixable bool, changed *<-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -288,7 +291,7 @@ func (p *Provider) isLeaving() bool {
 	}
 }
 
-// reportChanges tells what has changed, until ctx ends.
+// reportChanges calls Config.OnChange for each changed status, until ctx ends.
 func (p *Provider) reportChanges(ctx context.Context) {
 	for {
 		select {
@@ -315,7 +318,8 @@ func (p *Provider) reportChanges(ctx context.Context) {
 	}
 }
 
-// logRefusal logs that a node is refused. What else changes concerns all nodes.
+// logRefusal logs that a node is refused. Other changes concern all nodes, and are logged with the
+// stream.
 func (p *Provider) logRefusal(s *Status) {
 	if s.State == Refused {
 		p.config.Logger.Warn("node is refused", "service", s.Node.Service, "node", s.Node.URI, "address", s.Owner,
@@ -323,7 +327,7 @@ func (p *Provider) logRefusal(s *Status) {
 	}
 }
 
-// trySignal puts a value into a channel that holds one, unless it is there.
+// trySignal puts a value into a channel with room for one, unless there is one.
 func trySignal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

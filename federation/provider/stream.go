@@ -16,37 +16,38 @@ import (
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
-// version is that of the protocol.
+// version is the version of the protocol.
 const version = 1
 
 const (
 	minKeepalive        = 10 * time.Second // gRPC's own floor for the pings of a client
 	minKeepaliveTimeout = 3 * time.Second  // for the answer to a ping
 
-	// Whatever the ttl, a dead owner is noticed well within the convergence period, as
-	// no other one keeps its nodes for longer.
+	// Whatever the ttl, a dead owner is noticed well within the convergence period, because
+	// other owners keep its nodes no longer.
 	maxKeepalive        = 30 * time.Second
 	maxKeepaliveTimeout = 10 * time.Second
 )
 
-// registrationStream is one stream.
+// registrationStream is one stream to an owner. A reader applies the answers of the owner, and
+// exchangeMessages sends; all that is known of nodes is in their entries, which outlive the stream.
 type registrationStream struct {
 	address  string
 	stream   registrationv1.RegistrationService_RegisterClient
 	cancel   context.CancelCauseFunc
-	patience time.Duration // with an owner that does not read, or has said nothing yet
+	patience time.Duration // with an owner that does not read, or has sent nothing yet
 	failed   chan error    // receives the end of the stream, once
 
 	// guarded by Provider.mu
 	opened bool      // the owner has sent its Open
 	useful bool      // something was granted or refused
-	heard  time.Time // when the owner has said something last
+	heard  time.Time // when the owner has sent something last
 	next   time.Time // when dueMessages is called again
 }
 
-// holdStream holds one stream, from the connection to its end, and keeps everything
-// registered on it. It reports whether the owner has answered, and why the stream ended:
-// nil when everything is cleared.
+// holdStream runs one stream, from the connection to its end, and keeps everything registered on
+// it. It reports whether the owner has answered, and why the stream ended: nil when everything is
+// cleared.
 func (p *Provider) holdStream(ctx context.Context, o *ownerTarget) (useful bool, err error) {
 	ttl := p.shortestTTL()
 	s := &registrationStream{address: o.address, patience: max(ttl/2, p.patience, minInterval), failed: make(chan error, 1)}
@@ -85,14 +86,14 @@ func (p *Provider) holdStream(ctx context.Context, o *ownerTarget) (useful bool,
 	return s.useful, s.endCause(ctx, err)
 }
 
-// newConnection prepares a connection for one stream, so gRPC's own backoff between connections
-// never applies.
+// newConnection returns a connection for one stream. Each stream has its own, so that gRPC's
+// backoff between connections never applies.
 func (p *Provider) newConnection(ttl time.Duration, w *dialLog) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///owner", // the dialer knows the address
 		grpc.WithContextDialer(w.dialAddress),
 		grpc.WithTransportCredentials(w),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: max(ttl/2, p.patience, minInterval)}),
-		// Where the ttl is short, an Active without an answer tells earlier that a
+		// Where the ttl is short, an Active without an answer shows earlier than a ping that the
 		// connection is dead.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time:    min(max(ttl/3, minKeepalive), maxKeepalive),
@@ -105,7 +106,7 @@ func (p *Provider) newConnection(ttl time.Duration, w *dialLog) (*grpc.ClientCon
 	)
 }
 
-// exchangeMessages tells the owner what is due, until the stream ends or everything is cleared.
+// exchangeMessages sends the messages that are due, until the stream ends or everything is cleared.
 func (p *Provider) exchangeMessages(ctx context.Context, s *registrationStream) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -133,8 +134,8 @@ func (p *Provider) exchangeMessages(ctx context.Context, s *registrationStream) 
 	}
 }
 
-// endStream ends the stream, on which everything was cleared, and waits until the owner has
-// done that.
+// endStream ends the stream, on which all nodes were cleared, and waits until the owner has
+// withdrawn them.
 func (p *Provider) endStream(ctx context.Context, s *registrationStream) error {
 	s.sendClose(&registrationv1.Close{Reason: registrationv1.Close_PARTING_FRIENDS})
 	var err error
@@ -144,7 +145,7 @@ func (p *Provider) endStream(ctx context.Context, s *registrationStream) error {
 		return ctx.Err()
 	}
 	if closed, ok := errors.AsType[*closeError](err); ok && closed.reason == registrationv1.Close_PARTING_FRIENDS && closed.retryAfter == 0 {
-		err = io.EOF // it parts as a friend, too
+		err = io.EOF // the owner answers the Close with one of its own
 	}
 	if !errors.Is(err, io.EOF) {
 		return err
@@ -155,8 +156,8 @@ func (p *Provider) endStream(ctx context.Context, s *registrationStream) error {
 	return nil
 }
 
-// sendMessages sends messages. The owner has to read each of them in time. That the owner has
-// ended the stream is no error: readResponses has the reason.
+// sendMessages sends messages, each of which the owner has to read in time. If the owner has ended
+// the stream, that is no error: readResponses returns why.
 func (s *registrationStream) sendMessages(messages ...*registrationv1.RegisterRequest) error {
 	if len(messages) == 0 {
 		return nil
@@ -183,8 +184,8 @@ func (s *registrationStream) sendClose(m *registrationv1.Close) {
 // closeWithin bounds how long an owner may take to read a Close that ends the stream.
 const closeWithin = 2 * time.Second
 
-// awaitEnd waits until the owner has ended the stream, which nobody else reads any more: to
-// cancel it may drop what was sent last.
+// awaitEnd waits until the owner has ended the stream, which nobody else reads any more. To cancel
+// the stream could drop what was sent last.
 func (s *registrationStream) awaitEnd() {
 	timer := time.AfterFunc(closeWithin, func() { s.cancel(nil) })
 	defer timer.Stop()
@@ -195,7 +196,7 @@ func (s *registrationStream) awaitEnd() {
 	}
 }
 
-// endCause returns why the stream has ended: err, unless this side has cancelled it.
+// endCause returns why the stream has ended: err, unless this side has cancelled the stream.
 func (s *registrationStream) endCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errSilent) {
 		return cause
@@ -203,9 +204,8 @@ func (s *registrationStream) endCause(ctx context.Context, err error) error {
 	return err
 }
 
-// readResponses takes what the owner says until the stream ends, and returns the reason. It never
-// waits for what is to be sent: an owner that waits for its answers to be read may read
-// nothing itself.
+// readResponses applies the messages of the owner until the stream ends, and returns why. It never
+// waits for a send, because an owner that waits for its answers to be read may itself read nothing.
 func (p *Provider) readResponses(s *registrationStream, opening *time.Timer) error {
 	for {
 		m, err := s.stream.Recv()
