@@ -1,6 +1,6 @@
 // Package file reads files of the operator, such as certificates, catalogs and lists of
-// identities, follows them, and keeps what they say in force. What the content means is for
-// the caller to say.
+// identities, follows them, and keeps their last good content in force. The caller decides what the
+// content means.
 //
 // [Open] and [Read] take regular files up to a size: a FIFO would block its reader forever,
 // a device such as /dev/zero has no end, and a file may be larger than memory.
@@ -48,25 +48,27 @@ type Config struct {
 	Limit  int64  // of its size, in bytes
 	Logger *slog.Logger
 
-	// Read reads the content, of about size bytes, to its end. It returns what is to be
-	// done to put it in force, or what is wrong with it. What it returns is not called
-	// when the file changes meanwhile, or has the content that is in force.
+	// Read reads the content, of about size bytes, to its end. It returns a function that puts the
+	// content in force, or what is wrong with it. The function is not called when the file changes
+	// meanwhile, or when that content is in force already.
 	Read func(ctx context.Context, content io.Reader, size int64) (apply func(), err error)
 
-	// Trouble is told by Run why the content of the file is not in force, once for each
-	// reason, and nil when it is again.
+	// Trouble gets why the content of the file is not in force, once for each reason, and nil when
+	// it is in force again. Run calls it.
 	Trouble func(reason error)
 
-	// Group, if set, has the files that may change in one edit with this one. It does not
-	// run yet.
+	// Group, if set, has the files that may change in one edit with this one. It is not running
+	// yet.
 	Group *Group
 
-	// Events, if set, take the place of the notifications of the system, in tests: in a
-	// bubble of testing/synctest time stands still while the system is waited for.
+	// Events, if set, replace the notifications of the system, in tests: in a bubble of
+	// testing/synctest, time stands still while a goroutine waits for the system.
 	Events <-chan fsnotify.Event
 }
 
-// File is a file that is followed. It is made by New.
+// File is a file that is followed. It keeps what identifies the last content, a digest and the
+// FileInfo, and not the content itself, which the caller has. Only Load and the Run of its group
+// change it. New makes one.
 type File struct {
 	config Config // read-only after New
 
@@ -93,7 +95,7 @@ func New(c Config) *File {
 	return f
 }
 
-// Err returns why what the file holds now is not used, or nil.
+// Err returns why the current content of the file is not used, or nil.
 func (f *File) Err() error {
 	if trouble := f.trouble.Load(); trouble != nil {
 		return errors.New(*trouble)
@@ -101,20 +103,20 @@ func (f *File) Err() error {
 	return nil
 }
 
-// Run follows the file, and all of its group, until ctx ends, and returns nil then. It reads
-// the file first, unless Load has and it has not changed. A file that is
-// broken is reported once and changes nothing. It can be edited in place,
-// replaced, or be a symbolic link that is set to another file, as in a volume of
-// Kubernetes. Anything but a regular file, such as a FIFO, is broken, and so is a
-// file that is too large; either is used again once it is a file of allowed size.
+// Run follows the file, and all of its group, until ctx ends, and then returns nil. It reads the
+// file first, unless Load has and the file has not changed. A broken file is reported once and
+// changes nothing. The file can be edited in place, replaced, or be a symbolic link that is set to
+// another file, as in a volume of Kubernetes. Anything but a regular file, such as a FIFO, is
+// broken, and so is a file that is too large; either is used again once it is a file of allowed
+// size.
 //
-// A file that is written in place is read when it has been left alone for a
-// tenth of a second, or has not been for ten seconds. A writer that takes longer
-// should write another file and rename it: half of a list may be a shorter list. What
-// was read of a file that was written meanwhile is not used.
+// A file that is written in place is read when nobody has written to it for a tenth of a second, or
+// after ten seconds. A writer that takes longer should write another file and rename it, because
+// half of a list may be a shorter list. Content of a file that was written while it was read is not
+// used.
 func (f *File) Run(ctx context.Context) error { return f.config.Group.Run(ctx) }
 
-// applyOrReport puts in force what was read of the file, or reports once what is wrong.
+// applyOrReport puts the content that was read in force, or reports once what is wrong with it.
 func (f *File) applyOrReport(r readResult) {
 	if r.err == nil {
 		f.applyNew(r)
@@ -132,25 +134,25 @@ func (f *File) applyOrReport(r readResult) {
 	}
 }
 
-// hasChanged reports whether the file may be another than the one that was read.
+// hasChanged reports whether the file may have changed since it was read.
 func (f *File) hasChanged() bool {
 	info, err := os.Stat(f.config.Path)
 	return err != nil || f.info == nil || !os.SameFile(info, f.info) ||
 		!info.ModTime().Equal(f.info.ModTime()) || info.Size() != f.info.Size()
 }
 
-// attempts is how often a file is read that changes while it is read.
+// attempts is how often a file that changes while it is read is read again.
 const attempts = 3
 
 // errChanging is the trouble of a file that changes each time that it is read. A large
 // one takes seconds, and half of what was read may be of another version.
 var errChanging = errors.New("it changes while it is read")
 
-// readResult is what was read of a file.
+// readResult is the result of reading a file.
 type readResult struct {
 	apply  func()
 	digest uint64
-	err    error // why it cannot be used
+	err    error // why the content cannot be used
 }
 
 // Load reads the file and puts it in force. It fails when the file cannot be read or
@@ -163,7 +165,7 @@ func (f *File) Load(ctx context.Context) error {
 	return r.err
 }
 
-// applyNew puts in force what was read, unless it is already.
+// applyNew puts the content that was read in force, unless it is already.
 func (f *File) applyNew(r readResult) {
 	if !f.anyApplied || r.digest != f.digest {
 		r.apply()
@@ -171,7 +173,7 @@ func (f *File) applyNew(r readResult) {
 	}
 }
 
-// readStable reads the file.
+// readStable returns the content of the file, or that it changes each time that it is read.
 func (f *File) readStable(ctx context.Context) readResult {
 	for range attempts {
 		if r, stood := f.tryRead(ctx); stood {
@@ -181,13 +183,13 @@ func (f *File) readStable(ctx context.Context) readResult {
 	return f.changingResult()
 }
 
-// changingResult returns that the file changes each time that it is read.
+// changingResult returns the result for a file that changes each time that it is read.
 func (f *File) changingResult() readResult {
 	f.info = nil
 	return readResult{err: fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, errChanging)}
 }
 
-// tryRead reads the file, and reports whether it has not changed meanwhile.
+// tryRead reads the file, and reports whether it has stayed the same meanwhile.
 func (f *File) tryRead(ctx context.Context) (r readResult, stood bool) {
 	f.info = nil
 	file, info, err := Open(f.config.Path, f.config.Limit)
@@ -211,12 +213,12 @@ func (f *File) tryRead(ctx context.Context) (r readResult, stood bool) {
 	return readResult{apply: apply, digest: c.hash.Sum64()}, true
 }
 
-// limitedContent is what stands in a file, up to a limit.
+// limitedContent reads a file up to a limit, and hashes what it reads.
 type limitedContent struct {
 	file        *os.File
 	limit, left int64
 	hash        maphash.Hash // of what was read
-	err         error        // with which reading failed
+	err         error        // why reading failed
 }
 
 // Read implements io.Reader. It fails with [ErrTooLarge] when the file has

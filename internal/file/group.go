@@ -6,10 +6,11 @@ import (
 	"slices"
 )
 
-// Group is the files that may change in one edit: a configuration with the files that it
-// names, in a volume of Kubernetes that is swapped as a whole. One [Watch] follows them. When one
-// of them has changed and all have been left alone, all that have changed are read, until none of
-// them changes any more, and only then put in force, at once.
+// Group is the files that may change in one edit: a configuration with the files that it names, in
+// a volume of Kubernetes that is swapped as a whole. One [Watch] follows them, and its Run alone
+// reads them. When a file has changed and nobody writes to any of them, the group reads all changed
+// files until none of them changes any more, and only then puts them in force, at once. It has the
+// files that were added before it runs.
 type Group struct {
 	together func(apply func())
 
@@ -18,8 +19,8 @@ type Group struct {
 	files []*File
 }
 
-// NewGroup returns an empty group. Together is given what puts an edit in force, and calls it;
-// nil only calls it.
+// NewGroup returns an empty group. Together gets a function that puts an edit in force, and calls
+// it; a nil together only calls it.
 func NewGroup(together func(apply func())) *Group {
 	if together == nil {
 		together = func(apply func()) { apply() }
@@ -38,14 +39,14 @@ func (g *Group) addFile(f *File) {
 	watched.Paths, watched.Events = append(watched.Paths, f.config.Path), cmp.Or(f.config.Events, watched.Events)
 }
 
-// Run follows the files until ctx ends, and returns nil then; see [File.Run]. As that of a
-// Watch, it may run several times at once.
+// Run follows the files until ctx ends, and then returns nil; see [File.Run]. Like that of a Watch,
+// it may run several times at once.
 func (g *Group) Run(ctx context.Context) error { return g.watch.Run(ctx) }
 
-// anyChanged reports whether one of the files may be another than the one that was read.
+// anyChanged reports whether one of the files may have changed since it was read.
 func (g *Group) anyChanged() bool { return slices.ContainsFunc(g.files, (*File).hasChanged) }
 
-// reloadChanged puts an edit in force.
+// reloadChanged reads the changed files, and puts them in force.
 func (g *Group) reloadChanged(ctx context.Context) {
 	edit := make(map[*File]readResult)
 	for attempt := 0; attempt < attempts && g.anyChanged(); attempt++ {
@@ -77,8 +78,7 @@ func (g *Group) reloadChanged(ctx context.Context) {
 	})
 }
 
-// logWatching logs that a directory of the files cannot be watched, or that all are
-// watched again.
+// logWatching logs that a directory of the files cannot be watched, or that all are watched again.
 func (g *Group) logWatching(err error) {
 	logger := g.files[0].config.Logger
 	if err != nil {

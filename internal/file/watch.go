@@ -10,7 +10,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// WatchConfig says what to follow and whom to call. Its functions are called one at a
+// WatchConfig says which files to follow, and which functions to call. These are called one at a
 // time, and nothing else happens while one of them runs.
 type WatchConfig struct {
 	Paths []string
@@ -19,32 +19,31 @@ type WatchConfig struct {
 	// each, as one may have been replaced.
 	Interval time.Duration
 
-	// Reload is called once the files have been left alone for Quiet, or have not
-	// been for Patience, counted from the first notification. Where both are the
-	// same, later notifications never delay it.
+	// Reload is called once nobody has written to the files for Quiet, or after Patience, counted
+	// from the first notification. Where both are the same, later notifications never delay it.
 	Quiet, Patience time.Duration
 
-	// Changed reports whether a file differs from what was read of it last. It is
-	// asked where no notification names one of the files: in each poll, and when
-	// something else has changed in their directories. Nil stands for a function
-	// that always says so.
+	// Changed reports whether a file differs from the content that was read last. It is called
+	// where no notification names one of the files: in each poll, and when something else has
+	// changed in their directories. Nil stands for a function that always returns true.
 	Changed func() bool
 
 	// Reload reads the files. It is called when Run begins, too, as they may have
 	// changed since the caller read them. ctx is that of Run.
 	Reload func(ctx context.Context)
 
-	// Trouble is told why a directory cannot be watched: once for each error, and
-	// nil when all of them are watched again.
+	// Trouble gets why a directory cannot be watched: once for each error, and nil when all of them
+	// are watched again.
 	Trouble func(err error)
 
-	// Events, if set, take the place of the notifications of the system, in tests:
-	// in a bubble of testing/synctest time stands still while the system is
-	// waited for.
+	// Events, if set, replace the notifications of the system, in tests: in a bubble of
+	// testing/synctest, time stands still while a goroutine waits for the system.
 	Events <-chan fsnotify.Event
 }
 
-// Watch follows files. It is made by New.
+// Watch calls back when one of its files may have changed. One Run follows the files at a time, as
+// turn says, and the others wait to take over. It keeps no content and no list of changes: many
+// notifications become one call of Reload. NewWatch makes one.
 type Watch struct {
 	config  WatchConfig   // read-only after New
 	turn    chan struct{} // of capacity 1, full while one of the Runs follows the files
@@ -55,8 +54,8 @@ type Watch struct {
 // Events may be left out.
 func NewWatch(c WatchConfig) *Watch { return &Watch{config: c, turn: make(chan struct{}, 1)} }
 
-// Run follows the files until ctx ends, and returns nil then. It may run several
-// times at once: one Run follows, and when it ends another one takes over.
+// Run follows the files until ctx ends, and then returns nil. It may run several times at once: one
+// Run follows, and when that ends another one takes over.
 func (w *Watch) Run(ctx context.Context) error {
 	select {
 	case w.turn <- struct{}{}:
@@ -121,7 +120,8 @@ func (w *Watch) namesFile(event fsnotify.Event) bool {
 	return name == "..data" || slices.ContainsFunc(w.config.Paths, func(path string) bool { return filepath.Base(path) == name })
 }
 
-// reportTrouble passes on a trouble that is not the last one, and its end.
+// reportTrouble calls Trouble with an error that is not the last one, and with nil at the end of
+// it.
 func (w *Watch) reportTrouble(err error) {
 	text := ""
 	if err != nil {
@@ -133,15 +133,15 @@ func (w *Watch) reportTrouble(err error) {
 	w.trouble = text
 }
 
-// watchedDirectories are watched by the system.
+// watchedDirectories are the directories that the system watches.
 type watchedDirectories struct {
-	watcher  *fsnotify.Watcher // nil while the system has none to give
+	watcher  *fsnotify.Watcher // nil while the system cannot make one
 	events   <-chan fsnotify.Event
 	failures <-chan error
 }
 
-// watchPaths watches the directories of the paths. One that is watched already stays
-// so; one that was replaced is watched in place of the old.
+// watchPaths watches the directories of the paths, and returns why one cannot be watched. A
+// directory that is watched already stays so, and a replaced one is watched in place of the old.
 func (d *watchedDirectories) watchPaths(paths []string) (err error) {
 	if d.watcher == nil {
 		if d.watcher, err = fsnotify.NewWatcher(); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// The limits that a connection can exceed, as Stats names them.
+// The names of the limits in Stats, and an excessive wait.
 const (
 	overConnections           = "connections"
 	overConnectionsPerAddress = "connections_per_address"
@@ -29,26 +29,30 @@ const (
 	overWait                  = "handshake_wait"
 )
 
-// Gate bounds the connections of a process, over all its ports: it closes those that
-// exceed the limits before they cost more than an open file. A peer that used up the
-// open files of the process would keep all others out, and the owner from reading its
-// own files. gRPC has no such limits; netutil.LimitListener of golang.org/x/net makes
-// connections wait instead of closing them, and does not count by address.
+// Gate bounds the connections of a process, over all its ports. It counts connections and handshakes, in
+// total and by address, and closes those beyond the limits before they cost more than an open file. A peer
+// that used up the open files of the process would keep all others out, and the owner from reading its
+// own files. Accept and Close of a connection change the counts, under mu; an address without connections
+// is forgotten, so that Limits bound the map as well.
+//
+// A gate makes no connection wait for room, because a peer that waits holds a file open. gRPC has no such
+// limits; netutil.LimitListener of golang.org/x/net makes connections wait instead of closing them,
+// and does not count by address.
 type Gate struct {
 	limits Limits
 	log    *slog.Logger
 	tell   func(TurnedAway)
-	slots  *semaphore.Weighted // of the handshakes that are worked on
+	slots  *semaphore.Weighted // for handshakes in progress
 
 	mu         sync.Mutex // guards the fields below, and those of each countedConn
 	open       int
 	addresses  map[netip.Prefix]*addressLoad
 	waiting    int       // connections that wait for a slot
-	handshakes list.List // of *countedConn, of the other handshakes, the oldest first
+	handshakes list.List // of *countedConn in their handshake that do not wait, the oldest first
 	turnedAway map[string]uint64
 }
 
-// addressLoad is an address with connections.
+// addressLoad counts the connections of one address.
 type addressLoad struct {
 	open       int
 	waiting    int
@@ -62,8 +66,8 @@ type Config struct {
 	// Logger gets a bounded number of lines of each kind. See package loglimit.
 	Logger *slog.Logger
 
-	// TurnedAway, where it is set, is told of each peer that is not let in, however many
-	// there are. It must return soon, and may be called by several goroutines at once.
+	// TurnedAway, where it is set, gets each peer that is not let in, however many there are. It
+	// must return soon, and several goroutines may call it at once.
 	TurnedAway func(TurnedAway)
 }
 
@@ -71,25 +75,25 @@ type Config struct {
 type TurnedAway struct {
 	Role    string // of the peers of its port, such as consumer
 	Address net.Addr
-	IDs     []federation.ID // of the certificate that it has shown, which need not be its own; none before it has shown one
+	IDs     []federation.ID // in the certificate that the peer has shown, which need not be its own; none before it has shown one
 	Reason  Reason
-	Rule    string // which it breaks, as a sentence; it may repeat what the peer has sent
-	Remedy  string // what to do if it is to be let in; empty for what follows from the Reason alone
+	Rule    string // the rule that the peer breaks, as a sentence; it may repeat what the peer has sent
+	Remedy  string // what to do if the peer is to be let in; empty where that follows from the Reason
 }
 
 // Reason is the kind of rule by which a peer is turned away.
 type Reason string
 
-// The reasons, the first two of a gate, and the others of a server behind it.
+// The reasons. A gate has the first two, and a server behind it has the others.
 const (
-	BadCertificate Reason = "certificate" // it is not accepted
+	BadCertificate Reason = "certificate" // the certificate is refused
 	TooMany        Reason = "limit"       // there are too many connections or handshakes
 	NotAllowed     Reason = "identity"    // no identity of the certificate may subscribe
 	NoCatalog      Reason = "server_name" // there is no catalog for the server name of the handshake
-	Later          Reason = "queue"       // too many wait for the catalog
+	Later          Reason = "queue"       // too many consumers wait for the catalog
 )
 
-// New returns a gate. It fails when one of the limits is negative.
+// New returns a gate, or an error when one of the limits is negative.
 func New(c Config) (*Gate, error) {
 	limits, err := c.Limits.withDefaults()
 	if err != nil {
@@ -109,8 +113,8 @@ func newGate(c Config) *Gate {
 	}
 }
 
-// admitConn counts the connection. When a limit is reached, over is that limit. The
-// oldest handshake is then displaced if it has lasted for safeHandshake; otherwise
+// admitConn counts the connection and returns it. When a limit is reached, over is that limit. Then
+// admitConn displaces the oldest handshake, if that has lasted for safeHandshake; otherwise
 // admitted is nil.
 func (g *Gate) admitConn(conn net.Conn) (admitted, displaced *countedConn, over string) {
 	c := &countedConn{Conn: conn, gate: g, address: networkOf(conn.RemoteAddr()), since: time.Now()}
@@ -150,9 +154,9 @@ func (g *Gate) admitConn(conn net.Conn) (admitted, displaced *countedConn, over 
 	return c, displaced, over
 }
 
-// networkOf returns what counts as one address: an IPv4 address, or the /64 of an
-// IPv6 address, since a site has at least a /64 (RFC 6177 section 2). Peers without
-// an IP address count as one.
+// networkOf returns the network that counts as one address: an IPv4 address, or the /64 of an IPv6
+// address, because a site has at least a /64 (RFC 6177 section 2). Peers without an IP address
+// count as one.
 func networkOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -167,8 +171,7 @@ func networkOf(a net.Addr) netip.Prefix {
 	return prefix
 }
 
-// enlistHandshake adds a connection to those that are in their handshake. The caller holds the
-// lock.
+// enlistHandshake adds a connection to those in their handshake. The caller holds the lock.
 func (g *Gate) enlistHandshake(c *countedConn) {
 	c.inAll, c.inAddress = g.handshakes.PushBack(c), g.addresses[c.address].handshakes.PushBack(c)
 }
@@ -180,9 +183,9 @@ func (g *Gate) completeHandshake(c *countedConn) {
 	g.leaveQueue(c)
 }
 
-// reportRefusal reports that the certificate of a peer is not accepted: whoever looks after
-// that peer sees an alert only, which has no reason. Other handshakes that fail say
-// nothing of a peer. Role is what peers of its port are called.
+// reportRefusal reports that the certificate of a peer is refused, because its operator sees only
+// an alert, which has no reason. Other failed handshakes say nothing about a peer. Role is how logs
+// call the peers of the port.
 func (g *Gate) reportRefusal(c *countedConn, role string, err error) {
 	refused, ok := mtls.RefusalOf(err)
 	if !ok {
@@ -190,7 +193,7 @@ func (g *Gate) reportRefusal(c *countedConn, role string, err error) {
 	}
 	reason, remedy := refused.Err, refused.Remedy("the peer") // nothing vouches for what the peer says of itself
 	for cause := reason; cause != nil; cause = errors.Unwrap(cause) {
-		reason = cause // what is around it repeats the identities
+		reason = cause // the errors around it repeat the identities
 	}
 	g.log.Warn("peer turned away: its certificate is not accepted", "role", role, "address", c.RemoteAddr(),
 		"identities", safetext.Printable(fmt.Sprint(refused.Claimed)), "error", safetext.Printable(reason.Error()), "remedy", remedy)
@@ -243,7 +246,8 @@ func (g *Gate) Stats() (open int, turnedAway map[string]uint64) {
 	return g.open, maps.Clone(g.turnedAway)
 }
 
-// countedConn is a connection that is counted until it is closed.
+// countedConn is a connection that counts until it is closed. It is in one of three states: it
+// waits for a slot, it is in its handshake, or it has begun.
 type countedConn struct {
 	net.Conn
 
@@ -252,20 +256,20 @@ type countedConn struct {
 	address netip.Prefix
 
 	// guarded by the mutex of the gate
-	since     time.Time // when it came, or had a slot
+	since     time.Time // when the connection came, or got a slot
 	gone      bool
-	waits     bool          // for a slot
+	waits     bool          // the connection waits for a slot
 	inAll     *list.Element // place in Gate.handshakes; nil when its handshake is complete, and while it waits
 	inAddress *list.Element // place in addressLoad.handshakes
 
 	cut atomic.Bool // a write has failed
 
 	// owned by the goroutine of gRPC that begins the connection
-	begun func() bool // ends that the connection is closed when the port ends; nil before the handshake
+	begun func() bool // keeps the end of the port from closing the connection; nil before the handshake
 }
 
-// SetDeadline implements net.Conn. gRPC removes the deadline when a connection has begun, or
-// has failed to: its streams end by themselves from then on.
+// SetDeadline implements net.Conn. When a connection has begun, or has failed to, gRPC removes the
+// deadline: from then on its streams end by themselves.
 func (c *countedConn) SetDeadline(t time.Time) error {
 	if t.IsZero() && c.begun != nil {
 		c.begun()
@@ -273,10 +277,9 @@ func (c *countedConn) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
-// Write implements net.Conn. After one that failed, nothing is sent any more: crypto/tls
-// would still send its alert when the connection is closed, and the peer, which misses
-// the record before it, would say that the record has a bad MAC. That is what a peer saw
-// whose connection was closed because its handshake took too long.
+// Write implements net.Conn. After a failed write it sends nothing any more. Otherwise crypto/tls
+// would still send its alert when the connection is closed, and the peer, which lacks the record
+// before, would report a record with a bad MAC. Peers saw that when their handshake took too long.
 func (c *countedConn) Write(p []byte) (int, error) {
 	if c.cut.Load() {
 		return 0, net.ErrClosed

@@ -13,20 +13,19 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Nothing of a connection costs a processor as much as its handshake, and most of that is
-// due when the first message of the peer is there. When thousands of peers come at once,
-// all of these handshakes would get on so slowly together that all would fail together,
-// and come again. So a few are worked on, and the others cost an open file, a goroutine and
-// the message.
+// This file bounds how many handshakes are in progress at a time. Nothing of a connection costs a processor
+// as much as its handshake, and most of that cost comes with the first message of the peer. When thousands
+// of peers come at once, all of these handshakes together would be so slow that all would fail, and the
+// peers would come again. So a few handshakes are in progress, and each of the others costs an open file, a
+// goroutine and the first message.
 //
-// The oldest is the next one, although its peer has the least time left: one that has waited
-// for longestWait at most has time enough left. One that has waited for longer is closed
-// before anything is spent on it, and so the work never goes to peers that have given up. The
-// newest first would serve whoever comes again most often. An address that comes a thousand
-// times is served a thousand times: only the limits of an address bound how much it delays
-// others.
+// The oldest connection that waits is the next one, although its peer has the least time left: after
+// longestWait at most there is time enough. A connection that has waited for longer is closed before
+// anything is spent on it, so that no work goes to peers that have given up. Newest first would serve
+// whoever comes again most often. An address that comes a thousand times is served a thousand times: only
+// the limits of an address bound how much it delays others.
 const (
-	// slotsPerProcessor is how many handshakes are worked on at a time: more than one,
+	// slotsPerProcessor is how many handshakes are in progress at a time: more than one,
 	// so that a processor has something to do when one of them is read or written.
 	slotsPerProcessor = 4
 
@@ -40,20 +39,20 @@ func handshakeSlots() int64 { return int64(slotsPerProcessor * runtime.GOMAXPROC
 // errLate is why a connection is closed that has waited for longestWait.
 var errLate = errors.New("too many other handshakes came first")
 
-// What a TLS connection begins with (RFC 8446 section 5.1): the type, the version and the
+// The beginning of a TLS connection (RFC 8446 section 5.1): the type, the version and the
 // length of a record.
 const (
 	recordHeaderBytes = 5
 	recordLength      = 3 // where the length is
 	recordHandshake   = 22
 
-	// largestHello is larger than the first message of any client known. What is longer
+	// largestHello is larger than the first message of any known client. A longer one
 	// is left to crypto/tls, which reads the rest of it after the slot has been given up.
 	largestHello = 4 << 10
 )
 
-// slotCredentials are credentials whose handshakes wait for a slot, and that tell the gate how they
-// end.
+// slotCredentials are credentials whose handshakes wait for a slot, and that report to the gate how
+// these end.
 type slotCredentials struct {
 	credentials.TransportCredentials
 
@@ -94,7 +93,7 @@ func (w slotCredentials) Clone() credentials.TransportCredentials {
 	return w
 }
 
-// acquireSlot waits for a slot. It fails when ctx ends, and when that takes too long.
+// acquireSlot waits for a slot. It fails when ctx ends, and after longestWait.
 func (g *Gate) acquireSlot(ctx context.Context, c *countedConn, role string) error {
 	g.noteWaiting(c)
 	ctx, cancel := context.WithTimeoutCause(ctx, longestWait, errLate)
@@ -110,8 +109,8 @@ func (g *Gate) acquireSlot(ctx context.Context, c *countedConn, role string) err
 	return nil
 }
 
-// noteWaiting notes that a connection waits for a slot, and noteStarted that it has one. One that
-// waits is not displaced: it is not the peer that takes its time.
+// noteWaiting records that a connection waits for a slot, and noteStarted that it has got one. A
+// connection that waits is not displaced, because the delay is not its peer's.
 func (g *Gate) noteWaiting(c *countedConn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -143,7 +142,7 @@ func (g *Gate) countLate(c *countedConn, role string) {
 	g.reportExcess(c, role, overWait)
 }
 
-// readHello reads the first record of a TLS connection, or the beginning of what is none.
+// readHello returns the first record of a TLS connection, or the first bytes of something else.
 func readHello(from io.Reader) ([]byte, error) {
 	header := make([]byte, recordHeaderBytes)
 	if _, err := io.ReadFull(from, header); err != nil {
@@ -158,9 +157,9 @@ func readHello(from io.Reader) ([]byte, error) {
 	return hello, err
 }
 
-// helloConn is a connection of which the beginning has been read. It gives up its slot when
-// it has to wait for the peer: what is left of the handshake then cannot come faster than
-// the slots let it begin.
+// helloConn is a connection whose beginning has been read. It releases its slot when it has to wait
+// for the peer, because the rest of the handshake cannot come faster than the slots let handshakes
+// begin.
 type helloConn struct {
 	net.Conn
 

@@ -23,8 +23,8 @@ type Limits struct {
 	// Handshakes is how many connections may be in their TLS handshake, and
 	// HandshakesPerAddress how many of one address. The defaults are a half and a
 	// quarter of Connections. When there are as many, a new connection displaces the
-	// oldest one whose peer has not got on with it for a second. Those that wait
-	// because others are worked on count, and are not displaced.
+	// oldest one whose peer has made no progress for a second. Those that wait
+	// for a slot count, and are not displaced.
 	Handshakes           int
 	HandshakesPerAddress int
 }

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What a peer may use.
+// The limits of one connection.
 const (
 	// HandshakeTimeout is how long a TLS handshake may last.
 	HandshakeTimeout = 10 * time.Second
@@ -55,25 +55,24 @@ const ShutdownTimeout = 5 * time.Second
 // consumers retry after Unavailable.
 var errShutdown = status.Error(codes.Unavailable, "owner is shutting down")
 
-// Port is where services are offered to peers.
+// Port is where a gate offers services to peers.
 type Port struct {
 	Listener    net.Listener
 	Credentials credentials.TransportCredentials
 	Role        string // what a peer is called in the log, such as consumer
 	MaxMessage  int    // bytes of the largest message that is received, and that a peer may send ahead
 
-	// Register adds services whose streams end with the port. Lasting adds those whose
-	// streams end by themselves soon after, so that they can say more than a status does.
-	// One of the two may be nil.
+	// Register adds services whose streams end with the port. Lasting adds services whose streams
+	// end by themselves soon after, so that they can tell their peers more than a status does. One
+	// of the two may be nil.
 	Register, Lasting func(to grpc.ServiceRegistrar)
 }
 
-// Serve offers the services of a port, and the health service of gRPC, until ctx ends,
-// and then returns nil. It closes the listener. When ctx ends, so do the TLS handshakes, and
-// the contexts of all streams but the lasting ones; their cause is a status of gRPC with the
-// code Unavailable. Connections that are still open 5 seconds later are closed. Serve
-// returns when no handler runs any more. It fails when the listener does. Several ports can
-// be served at a time.
+// Serve offers the services of a port, and the health service of gRPC, until ctx ends, and then
+// returns nil. It closes the listener. When ctx ends, the TLS handshakes end, and so do the
+// contexts of all streams except the lasting ones; their cause is a status of gRPC with the code
+// Unavailable. Connections that are still open 5 seconds later are closed. Serve returns when no
+// handler runs any more. It fails when the listener does. Several ports can be served at a time.
 func (g *Gate) Serve(ctx context.Context, p Port) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ending := make(map[string]bool) // the services of Register
@@ -144,8 +143,8 @@ func stopServer(server *grpc.Server) {
 	}
 }
 
-// endWith ends the context of every stream of these services with that cause when ctx
-// ends.
+// endWith returns an interceptor that ends the context of every stream of these services with that
+// cause when ctx ends.
 func endWith(ctx context.Context, cause error, services map[string]bool) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		if !services[strings.TrimPrefix(path.Dir(info.FullMethod), "/")] {

@@ -43,26 +43,29 @@ func NewLogger(next *slog.Logger) *slog.Logger {
 	return slog.New(&limitHandler{Handler: next.Handler(), limits: &lineLimits{windows: make(map[lineKind]*kindCount)}})
 }
 
-// lineKind is what lines that share one bound have in common.
+// lineKind identifies the lines that share one bound.
 type lineKind struct {
 	peer    string // the attributes of With, as text
 	level   slog.Level
 	message string
 }
 
-// kindCount says what became of the lines of one kind in one window.
+// kindCount counts the lines of one kind in one window.
 type kindCount struct {
 	since   time.Time
 	logged  int
 	omitted int
 }
 
-// lineLimits is shared by a handler and all that were derived from it.
+// lineLimits counts lines by kind, for a handler and all handlers that were derived from it.
+// Whoever logs a line changes the counts, under mu. There are maxKinds kinds at most: beyond that,
+// lines of all peers share a bound, so that peers cannot fill memory. A line that is left out is
+// counted and not kept.
 type lineLimits struct {
 	mu sync.Mutex // guards the fields below
 
 	windows map[lineKind]*kindCount
-	pruned  time.Time
+	pruned  time.Time // when the kinds were pruned last
 }
 
 type limitHandler struct {
@@ -95,8 +98,8 @@ func (h *limitHandler) WithGroup(name string) slog.Handler {
 	return &limitHandler{h.Handler.WithGroup(name), h.limits, h.peer + " " + name + "."}
 }
 
-// allowLine reports whether a line may be logged. The first one that may not starts a
-// timer, at the end of which next logs how many were left out.
+// allowLine reports whether a line may be logged. The first line that may not starts a timer, at
+// the end of which next logs how many were left out.
 func (l *lineLimits) allowLine(ctx context.Context, k lineKind, next slog.Handler) bool {
 	now := time.Now()
 	l.mu.Lock()
@@ -123,9 +126,9 @@ func (l *lineLimits) allowLine(ctx context.Context, k lineKind, next slog.Handle
 	return false
 }
 
-// pruneKinds forgets the kinds whose window is over, and reports whether there is room for
-// another one. It looks for them once a second at most, as that takes time in
-// proportion to their number.
+// pruneKinds removes the kinds whose window is over, and reports whether there is room for another
+// one. It looks at them once a second at most, because that takes time in proportion to their
+// number.
 func (l *lineLimits) pruneKinds(now time.Time) bool {
 	if now.Sub(l.pruned) >= time.Second {
 		l.pruned = now

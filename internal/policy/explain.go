@@ -7,16 +7,16 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// Decision is what a consumer is told of a service, for people.
+// Decision is what a consumer gets of a service, in words for people.
 type Decision struct {
 	Rule    int                 // that decides, from 1; 0: none
 	Service *federation.Service // as it is told; nil: it is hidden
 	Reason  string              // why it is hidden, or what of it is told; one line
 }
 
-// Explain returns what a consumer of the class is told of a valid service, and why. It
-// is what [Policy.Judge] and [Verdict.ServiceFor] say. The service that it returns is s where
-// the rule changes nothing, and shares memory with it.
+// Explain returns what a consumer of the class gets of a valid service, and why. The result agrees
+// with [Policy.Judge] and [Verdict.ServiceFor]. Its service is s itself where the rule changes
+// nothing, and shares memory with s otherwise.
 func (p *Policy) Explain(c ConsumerClass, s *federation.Service) Decision {
 	if p == nil {
 		return Decision{Service: s, Reason: "told as it is: there is no policy"}
@@ -52,7 +52,7 @@ func (p *Policy) Explain(c ConsumerClass, s *federation.Service) Decision {
 // mostUnmet is how many rules a reason names.
 const mostUnmet = 10
 
-// describeChanges returns what the shape has changed of a service that is told.
+// describeChanges returns what the shape has changed of a service.
 func (sh *serviceShape) describeChanges(s, told *federation.Service) string {
 	if told == s {
 		return "told as it is"

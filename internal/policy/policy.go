@@ -7,8 +7,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 
-// Policy is a compiled list of rules. It never changes, so goroutines share it. A nil
-// policy tells everything to everyone. Only [New] makes another one.
+// Policy is a compiled list of rules, indexed by their patterns. It never changes, so goroutines
+// share it. MaxRules bounds it. A nil policy gives everything to everyone. Only [New] makes another
+// one.
 type Policy struct {
 	rules  []compiledRule
 	shapes []serviceShape // each once; the first one changes nothing
@@ -24,15 +25,15 @@ type Policy struct {
 	unconditional ruleSet
 }
 
-// consumerRule is a rule for the consumers that a pattern matches.
+// consumerRule is a rule whose To has a pattern.
 type consumerRule struct {
 	pattern pattern.ID
 	rule    int
 }
 
-// New compiles the rules, in the order in which they are tried. Without any, nothing
-// is told to anybody. Where there are mistakes, it returns all of them, in the order of
-// the rules, with a policy that tells nothing to anybody.
+// New returns the compiled rules, which are tried in their order. Without any rule nobody gets
+// anything. Where there are mistakes, New returns all of them, in the order of the rules, and a
+// policy that gives nothing to anybody.
 func New(rules []Rule) (*Policy, []RuleMistake) {
 	if len(rules) > MaxRules {
 		return indexRules(nil, nil), []RuleMistake{{Err: errTooManyRules}}
@@ -91,7 +92,7 @@ func indexRules(rules []compiledRule, shapes []serviceShape) *Policy {
 	return p
 }
 
-// addID adds a rule for the consumers that a pattern matches.
+// addID adds a rule whose To has a pattern.
 func (p *Policy) addID(to pattern.ID, rule int) {
 	switch text := to.String(); {
 	case to.IsEveryone():
@@ -104,8 +105,8 @@ func (p *Policy) addID(to pattern.ID, rule int) {
 	}
 }
 
-// ConsumerClass is what all consumers have in common for whom the same rules are made: what
-// they are told. Classes of one policy are equal (==) when they have the same rules.
+// ConsumerClass is the set of rules that apply to some consumers, which decides what they get.
+// Classes of one policy are equal (==) when they have the same rules.
 type ConsumerClass struct{ rules ruleSet }
 
 // ClassOf returns the class of a consumer with the identities.
@@ -121,8 +122,8 @@ func (p *Policy) ClassOf(ids []federation.ID) ConsumerClass {
 	return ConsumerClass{rules}
 }
 
-// addFor adds the rules with a pattern that matches the identity or the pattern id. It
-// asks matches of those that are not equal.
+// addFor adds the rules with a pattern that matches the identity or the pattern id. It calls
+// matches for patterns that are not equal to id.
 func (p *Policy) addFor(rules *ruleSet, id string, matches func(pattern.ID) bool) {
 	rules.addRules(p.exactID[id]...)
 	for _, some := range p.patternID[pattern.GroupOf(id)] {
@@ -133,7 +134,7 @@ func (p *Policy) addFor(rules *ruleSet, id string, matches func(pattern.ID) bool
 }
 
 // RuleNumbers returns the numbers of the rules that can decide for the consumers, from 1,
-// ascending. Those behind one that every service meets are not among them.
+// ascending. Rules behind one that every service meets are not among them.
 func (c ConsumerClass) RuleNumbers() []int {
 	var rules []int
 	for i := range c.rules.inOrder() {
@@ -150,7 +151,7 @@ func (p *Policy) rulesForName(name string) ruleSet {
 	return rules
 }
 
-// addAbove adds the rules for all that is below one of the names above the given one.
+// addAbove adds the rules for everything below one of the names above the given one.
 func (p *Policy) addAbove(rules *ruleSet, name string) {
 	for more := len(p.belowName) > 0; more; {
 		if _, name, more = strings.Cut(name, "."); more {

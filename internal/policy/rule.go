@@ -31,7 +31,7 @@ type Rule struct {
 
 	To []string // patterns of consumers, as pattern.ParseID takes them; not empty
 
-	// The shape of what is told.
+	// The shape of the services that the rule gives.
 
 	// As renames the fqdn: FROM and the names below it become TO and the names below that.
 	// Where several FROM are the fqdn or above it, the longest counts. Both are names as
@@ -82,7 +82,7 @@ func (r *compiledRule) isUnconditional() bool { return r.names == nil && !r.look
 // looksInside reports whether there are conditions on more than the fqdn.
 func (r *compiledRule) looksInside() bool { return r.labels != nil || r.tags != nil }
 
-// unmetCondition returns the condition that the service does not meet, "" if it meets all.
+// unmetCondition returns the condition that the service does not meet, or "".
 func (r *compiledRule) unmetCondition(s *federation.Service) string {
 	if r.names != nil && !slices.ContainsFunc(r.names, func(p pattern.Name) bool { return p.Matches(s.FQDN) }) {
 		return "the fqdn"
@@ -90,7 +90,7 @@ func (r *compiledRule) unmetCondition(s *federation.Service) string {
 	return r.unmetInside(s)
 }
 
-// unmetInside is unmetCondition for the conditions on more than the fqdn.
+// unmetInside returns what unmetCondition does for conditions on more than the fqdn.
 func (r *compiledRule) unmetInside(s *federation.Service) string {
 	if slices.ContainsFunc(r.labels, func(p pattern.Label) bool { return !p.Matches(s.Labels) }) {
 		return "the labels"
@@ -101,13 +101,13 @@ func (r *compiledRule) unmetInside(s *federation.Service) string {
 	return ""
 }
 
-// ruleCompiler compiles one rule, and notes its mistakes.
+// ruleCompiler compiles one rule, and collects its mistakes.
 type ruleCompiler struct {
 	rule     int
 	mistakes []RuleMistake
 }
 
-// noteError notes err, if there is one, and reports whether there is none.
+// noteError adds err to the mistakes, if it is not nil, and reports whether it is nil.
 func (c *ruleCompiler) noteError(err error, field string, args ...any) bool {
 	if err == nil {
 		return true
@@ -145,7 +145,7 @@ func (c *ruleCompiler) compileConditions(r *Rule) compiledRule {
 	return compiled
 }
 
-// parseList parses the entries of a list, and leaves out those that are there twice.
+// parseList returns the parsed entries of a list, each once.
 func parseList[T comparable](c *ruleCompiler, field string, list []string, parse func(string) (T, error)) []T {
 	if !c.fitsLimit(field, len(list)) {
 		return nil
@@ -159,7 +159,7 @@ func parseList[T comparable](c *ruleCompiler, field string, list []string, parse
 	return parsed
 }
 
-// parseLiteral checks a tag, or a label of an endpoint.
+// parseLiteral returns a tag, or a label of an endpoint, or why it is not one.
 func parseLiteral(s string) (string, error) {
 	switch s {
 	case "":
@@ -190,7 +190,7 @@ func (c *ruleCompiler) compileShape(r *Rule) serviceShape {
 	return s
 }
 
-// compileAs returns the aliases, sorted by the name that they are for.
+// compileAs returns the aliases, sorted by the name that they replace.
 func (c *ruleCompiler) compileAs(as map[string]string) []zoneAlias {
 	if !c.fitsLimit("as", len(as)) {
 		return nil

@@ -16,7 +16,7 @@ func (s *ruleSet) addRules(rules ...int) {
 
 func (s *ruleSet) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 
-// cutAfter removes the rules behind the first one that is in end as well.
+// cutAfter removes the rules behind the first one that end has as well.
 func (s *ruleSet) cutAfter(end *ruleSet) {
 	for i := range s {
 		common := s[i] & end[i]
@@ -29,7 +29,7 @@ func (s *ruleSet) cutAfter(end *ruleSet) {
 	}
 }
 
-// inOrder ranges over the rules of a set, ascending. The set must not change meanwhile.
+// inOrder returns the rules of a set, ascending. The set must not change meanwhile.
 func (s *ruleSet) inOrder() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, word := range s {

@@ -11,7 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// serviceShape is what a rule makes of a service. The zero value leaves it as it is.
+// serviceShape is how a rule changes a service. The zero value changes nothing.
 type serviceShape struct {
 	as        []zoneAlias // sorted by from, each of which is there once
 	endpoints []string    // labels; none: all endpoints
@@ -22,13 +22,13 @@ type serviceShape struct {
 
 type zoneAlias struct{ from, to federation.FQDN }
 
-// The reasons for which a service is hidden that a rule would tell.
+// The reasons for which a service is hidden although a rule gives it.
 var (
 	errNoEndpoint = errors.New("none of its endpoints has a label that the rule asks for")
 	errNoInstance = errors.New("every instance is reached only through endpoints that the rule leaves out")
 )
 
-// addStrip adds a field that is left out.
+// addStrip adds a field that the shape leaves out.
 func (sh *serviceShape) addStrip(field string) error {
 	switch field {
 	case "description":
@@ -62,9 +62,8 @@ func (sh *serviceShape) addStrip(field string) error {
 // uniqueKey returns a text that only equal shapes have.
 func (sh *serviceShape) uniqueKey() string { return fmt.Sprintf("%#v", *sh) }
 
-// applyTo returns the service in the shape, which is s itself where that changes nothing,
-// or an error that says why it is hidden. What it returns is valid, as s is, and shares
-// memory with it.
+// applyTo returns the service in the shape, or why it is hidden. The result is s itself where the
+// shape changes nothing. It is valid, as s is, and shares memory with s.
 func (sh *serviceShape) applyTo(s *federation.Service) (*federation.Service, error) {
 	told := *s
 	if err := sh.pickEndpoints(&told); err != nil {
@@ -76,8 +75,8 @@ func (sh *serviceShape) applyTo(s *federation.Service) (*federation.Service, err
 	return &told, nil
 }
 
-// pickEndpoints replaces the fqdn, and removes the endpoints without a label of the shape, with the
-// instances that are reached through them alone.
+// pickEndpoints replaces the fqdn, and removes the endpoints without a label of the shape, with
+// those instances that are reached through them alone.
 func (sh *serviceShape) pickEndpoints(s *federation.Service) (err error) {
 	if s.FQDN, err = sh.renameFQDN(s.FQDN); err != nil || len(sh.endpoints) == 0 {
 		return err
@@ -110,7 +109,7 @@ func (sh *serviceShape) pickEndpoints(s *federation.Service) (err error) {
 	return nil
 }
 
-// renameFQDN returns the fqdn that takes the place of one.
+// renameFQDN returns the fqdn that replaces the given one.
 func (sh *serviceShape) renameFQDN(fqdn federation.FQDN) (federation.FQDN, error) {
 	var longest *zoneAlias
 	for i := range sh.as {
@@ -131,8 +130,8 @@ func (sh *serviceShape) renameFQDN(fqdn federation.FQDN) (federation.FQDN, error
 	return name, nil
 }
 
-// stripFields removes what the shape leaves out. Labels of endpoints are never left out: an
-// instance is reached through those that its selector names.
+// stripFields removes the fields that the shape leaves out. It never removes labels of endpoints,
+// because an instance is reached through the endpoints whose labels its selector has.
 func (sh *serviceShape) stripFields(s *federation.Service) {
 	if sh.tags {
 		s.Tags = nil
@@ -160,8 +159,8 @@ func (sh *serviceShape) stripFields(s *federation.Service) {
 	}
 }
 
-// removeKeys returns the pairs whose keys no pattern matches, which is the list itself
-// where that is all of them, and nil where it is none.
+// removeKeys returns the pairs whose keys no pattern matches: the list itself where these are all
+// pairs, and nil where they are none.
 func removeKeys(list []federation.Pair, keys []pattern.Key) []federation.Pair {
 	matches := func(pair federation.Pair) bool {
 		return slices.ContainsFunc(keys, func(p pattern.Key) bool { return p.Matches(pair.Key) })

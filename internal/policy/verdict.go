@@ -7,17 +7,17 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// Verdict is what becomes of one service under all rules of a policy, which
-// [Policy.Judge] finds out. It is small, never changes, and holds one encoding of the
-// service for each shape in which it can be told. The zero value tells nothing.
+// Verdict is the result of all rules of a policy for one service; [Policy.Judge] makes it. It is
+// small, never changes, and has one encoding of the service for each of its shapes. The zero value
+// hides the service.
 type Verdict struct {
 	service *wire.EncodedService // nil: told to nobody
 	met     unique.Handle[metBy] // zero without a policy
 	shaped  []shapedService      // where a shape changes the service
 }
 
-// metBy is the rules that a service meets, for which most services of a catalog are
-// alike.
+// metBy is the set of rules that a service meets. Most services of a catalog meet the same, and
+// share it.
 type metBy struct {
 	policy *Policy
 	rules  ruleSet
@@ -29,7 +29,7 @@ type shapedService struct {
 	service *wire.EncodedService // nil: hidden
 }
 
-// Judge returns what becomes of the service.
+// Judge returns the verdict on the service.
 func (p *Policy) Judge(s *wire.EncodedService) Verdict {
 	if p == nil {
 		return Verdict{service: s}
@@ -65,8 +65,8 @@ func (p *Policy) Judge(s *wire.EncodedService) Verdict {
 	return Verdict{service: s, met: unique.Make(metBy{p, met}), shaped: results}
 }
 
-// encodeService returns the service in the shape, nil if it is hidden, and whether that is
-// not the service itself.
+// encodeService returns the service in the shape, or nil if it is hidden, and whether the result
+// differs from the service.
 func (sh *serviceShape) encodeService(s *federation.Service) (*wire.EncodedService, bool) {
 	told, err := sh.applyTo(s)
 	if told == s {
@@ -82,9 +82,9 @@ func (sh *serviceShape) encodeService(s *federation.Service) (*wire.EncodedServi
 	return encoded, true
 }
 
-// ServiceFor returns the service as the consumers of a class are told it, or nil if they are
-// not. The class is one of the policy that judged the service. Where its rule changes
-// nothing, it is what Judge was given.
+// ServiceFor returns the service in the shape for the consumers of a class, or nil if it is hidden
+// from them. The class is one of the policy that judged the service. Where its rule changes
+// nothing, the result is what Judge was given.
 func (v Verdict) ServiceFor(c ConsumerClass) *wire.EncodedService {
 	if v.service == nil || v.met == (unique.Handle[metBy]{}) {
 		return v.service
@@ -103,11 +103,11 @@ func (v Verdict) ServiceFor(c ConsumerClass) *wire.EncodedService {
 	return v.service
 }
 
-// MetRules returns a value that is the same where the same rules are met.
+// MetRules returns a value that is equal for services that meet the same rules.
 func (v Verdict) MetRules() any { return v.met }
 
-// DecidingRule returns the number of the rule that decides for the consumers of a class, from 1,
-// or 0 where none does. A service that it hides is decided as well.
+// DecidingRule returns the number of the rule that decides for the consumers of a class, from 1, or
+// 0 where none does. A rule that hides a service decides as well.
 func (v Verdict) DecidingRule(c ConsumerClass) int {
 	if v.met == (unique.Handle[metBy]{}) {
 		return 0

@@ -43,11 +43,10 @@ func resolveLinks(path string) (string, error) {
 	return "", &fs.PathError{Op: "readlink", Path: path, Err: syscall.ELOOP}
 }
 
-// CheckPath returns an error when snapshots cannot be kept at path, before there is one
-// to keep: its directory does not exist, or no file can be created in it, or path is
-// something other than a file. Otherwise it returns the path of the file without
-// symbolic links, which is the same for all paths to one file. A full disk is no
-// error: there may be room later.
+// CheckPath returns the path of the file that path leads to without symbolic links, which is the
+// same for all paths to one file, or why no snapshot can be kept there: its directory does not
+// exist, no file can be created in it, or path is something other than a file. A full disk is no
+// error, because there may be room later.
 func CheckPath(path string) (string, error) {
 	file, err := resolveLinks(path)
 	if err != nil {
@@ -66,8 +65,8 @@ func CheckPath(path string) (string, error) {
 	return file, errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// checkReplaceable returns an error when path is something that must not be replaced: a
-// directory, a device, a FIFO.
+// checkReplaceable returns why path must not be replaced, or nil: a directory, a device and a FIFO
+// must not.
 func checkReplaceable(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -81,15 +80,15 @@ func checkReplaceable(path string) error {
 	return nil
 }
 
-// createTemp makes a temporary file, with mode 0600, in the directory of path: a rename
-// is atomic only within one file system.
+// createTemp returns a new temporary file, with mode 0600, in the directory of path, because a
+// rename is atomic only within one file system.
 func createTemp(path string) (*os.File, error) {
 	dir, base := filepath.Split(path)
 	return os.CreateTemp(dir, tempPrefix(base)+"*"+tempSuffix)
 }
 
-// abandoned is the age at which a temporary file counts as left behind by a process
-// that was killed. A file that is being written is changed all the time.
+// abandoned is the age at which a temporary file counts as left behind by a process that was
+// killed. A file that is being written changes all the time.
 const abandoned = 10 * time.Minute
 
 // Save writes the snapshot to a file that only the user of the process may read.
@@ -155,9 +154,9 @@ const tempSuffix = ".tmp"
 
 func tempPrefix(base string) string { return "." + base + "." }
 
-// removeAbandoned removes temporary files that were left behind: a process that is
-// killed again and again must not fill the disk. Its errors are ignored, since they
-// do not keep Save from saving.
+// removeAbandoned removes temporary files that were left behind, because a process that is killed
+// again and again must not fill the disk. It ignores errors, because they do not keep Save from
+// saving.
 func removeAbandoned(dir, base string) {
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
@@ -171,10 +170,10 @@ func removeAbandoned(dir, base string) {
 	}
 }
 
-// Load reads the snapshot of an owner from a file. The error wraps fs.ErrNotExist
-// when there is no file, as for every owner at first. It wraps an error of package
-// file when path is not a regular file, or the file is larger than 16 GiB. Of a file that
-// is damaged, Load returns what is whole, with the error, as Decode does.
+// Load returns the snapshot of an owner from a file. The error wraps fs.ErrNotExist when there is
+// no file, as for every owner at first. It wraps an error of package file when path is not a
+// regular file, or when the file is larger than 16 GiB. For a damaged file, Load returns the error
+// and, as Decode does, the part that is whole.
 func Load(path string, o ReadOptions) (*Snapshot, error) {
 	f, info, err := file.Open(path, maxFile)
 	if err != nil {
@@ -188,9 +187,9 @@ func Load(path string, o ReadOptions) (*Snapshot, error) {
 	return s, nil
 }
 
-// SetAside renames a file that Load refused and that the next Save would overwrite, to keep it for
-// the operator. It returns the new name, with the suffix ".rejected": a file that was set aside
-// before is replaced.
+// SetAside renames a file that Load refused, so that the next Save does not overwrite it, and
+// returns the new name. That has the suffix ".rejected", and replaces a file that was set aside
+// before.
 func SetAside(path string) (string, error) {
 	path, err := resolveLinks(path)
 	if err != nil {

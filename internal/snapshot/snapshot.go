@@ -1,5 +1,5 @@
-// Package snapshot keeps an owner's catalog through a restart, in a file. Its
-// services are served as stale data while the owner cannot be reached.
+// Package snapshot keeps an owner's catalog through a restart: [Save] writes a [Snapshot] to a file, and
+// [Load] reads it. Its services are served as stale data while the owner cannot be reached.
 //
 // # Format
 //
@@ -41,8 +41,8 @@ const (
 	format = "fedsnap" // of every version
 	mark   = format + "\x04"
 
-	// What is read is handed on in batches of so many services: few at first, so that queries
-	// are answered soon, and then twice as many each time, as a zone is published for each.
+	// Services are passed on in batches of so many: few at first, so that queries
+	// are answered soon, and then twice as many each time, because a zone is published for each.
 	firstBatch = 512
 	maxBatch   = 8192
 
@@ -56,7 +56,7 @@ const (
 	maxFile = 16 << 30
 )
 
-// Why a file is not used. Errors of Decode and Load wrap one of them, unless the file could
+// The reasons for which a file is not used. Errors of Decode and Load wrap one of them, unless the file could
 // not be read. A program can go on after any of them: the owner sends its catalog again.
 var (
 	ErrFormat  = errors.New("not a catalog snapshot; name a file that is used for nothing else")
@@ -70,35 +70,35 @@ var (
 type Snapshot struct {
 	Owner    string    // identifies the owner; less than 64 KiB
 	LastUp   time.Time // when the stream that the services came from was last up
-	Saved    time.Time // when the snapshot was made; zero if it is not known
+	Saved    time.Time // when the snapshot was made; zero if that is not known
 	Services []packed.Service
 
-	// Admits is catalog.Rules.Admits, where the owner has more services than these, which that
-	// did not admit; empty: they are all that it has.
+	// Admits is catalog.Rules.Admits if the owner has more services than these, because the rules
+	// did not admit them. It is empty if these are all that the owner has.
 	Admits string
 
-	// Total is how many services the whole snapshot has, for one that comes in parts; less
-	// where the file is too small for what it says. Encode does not write it.
+	// Total is how many services the whole snapshot has, if it comes in parts. It is less where the
+	// file is too small for the number in it. Encode does not write it.
 	Total int
 }
 
-// ReadOptions are those of Decode and Load.
+// ReadOptions are the options of Decode and Load.
 type ReadOptions struct {
 	// Owner identifies the owner whose catalog is wanted.
 	Owner string
 
-	// Progress is called now and then, and at the end, with the number of services
-	// that have been read and of those in the file, as far as it is known. It may be nil.
+	// Progress is called now and then, and at the end, with the number of services that have been
+	// read and the number in the file, as far as that is known. It may be nil.
 	Progress func(done, total int)
 
-	// Part is called with some of the services at a time, in order, beside what else
-	// the snapshot says. The one that is returned has none then. When it reports
-	// false, no more is read. It may be nil.
+	// Part is called with some of the services at a time, in order, and with the other fields of
+	// the snapshot. The snapshot that Decode returns has no services then. When Part returns false,
+	// no more is read. It may be nil.
 	Part func(*Snapshot) bool
 }
 
-// Encode writes the snapshot to w. It needs memory for one service at a time. It fails when
-// w does.
+// Encode writes the snapshot to w. It needs memory for one service at a time, and fails when w
+// does.
 func Encode(w io.Writer, s *Snapshot) error {
 	head := &snapshotpb.Head{Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Services: uint64(len(s.Services)), Admits: s.Admits}
 	if !s.Saved.IsZero() {
@@ -121,10 +121,10 @@ func Encode(w io.Writer, s *Snapshot) error {
 
 func crcTable() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) } // which is made once
 
-// Decode reads a snapshot of the wanted owner from a file of that size. Whatever the file
-// holds, Decode takes no more memory than a few times its size. It fails after calls of
-// ReadOptions.Part only where a file can be read once and not again, or has a checksum that is
-// right and a content that is not.
+// Decode returns the snapshot of the wanted owner from a file of that size. It takes no more memory
+// than a few times the size of the file, whatever the file contains. It fails after calls of
+// ReadOptions.Part only where the file changes while it is read, or has a right checksum and a
+// wrong content.
 func Decode(file io.ReaderAt, size int64, o ReadOptions) (*Snapshot, error) {
 	if err := checkFormat(file); err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func checkFormat(file io.ReaderAt) error {
 	return ErrFormat
 }
 
-// verifyChecksum compares the content behind the mark with the checksum behind the content.
+// verifyChecksum returns an error unless the content has the checksum that follows it.
 func verifyChecksum(file io.ReaderAt, content *io.SectionReader, o ReadOptions) error {
 	sum, buffer := crc32.New(crcTable()), make([]byte, bufferSize)
 	_, _ = io.WriteString(sum, mark)
@@ -186,8 +186,8 @@ func verifyChecksum(file io.ReaderAt, content *io.SectionReader, o ReadOptions) 
 	return nil
 }
 
-// readError returns why octets that should be there cannot be read: because of the disk, or
-// because they are not there, for which err may also be nil.
+// readError returns why octets that should be in the file cannot be read: the error of the disk, or
+// ErrCorrupt if they are missing. Err may be nil.
 func readError(err error) error {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return ErrCorrupt
@@ -201,20 +201,21 @@ func (o *ReadOptions) reportProgress(done, total int) {
 	}
 }
 
-// contentDecoder reads the content of one file that was verified.
+// contentDecoder reads the content of one verified file, from the beginning to the end. It holds
+// one batch of services at a time.
 type contentDecoder struct {
 	options  ReadOptions
 	size     uint64 // of the content
 	r        *bufio.Reader
-	long     []byte // for what the buffer of r has no room for
+	long     []byte // for services that are larger than the buffer of r
 	unpacker packed.Unpacker
 
 	snapshot *Snapshot
-	services int // that the file has
-	read     int // of those
+	services int // in the file
+	read     int // services that were read
 }
 
-// nextOctets returns the next octets with a length before them. They stay until it is called again.
+// nextOctets returns the next octets with a length before them. They are valid until the next call.
 func (d *contentDecoder) nextOctets() (octets []byte, err error) {
 	peeked, err := d.r.Peek(binary.MaxVarintLen64)
 	length, n := binary.Uvarint(peeked)
@@ -236,7 +237,7 @@ func (d *contentDecoder) nextOctets() (octets []byte, err error) {
 	return octets, nil
 }
 
-// readHead reads what stands before the services. It fails for another owner's file.
+// readHead reads the head before the services. It fails for another owner's file.
 func (d *contentDecoder) readHead() error {
 	octets, err := d.nextOctets()
 	if err != nil {
@@ -260,7 +261,7 @@ func (d *contentDecoder) readHead() error {
 	return nil
 }
 
-// readServices reads all services, and hands them on.
+// readServices reads all services, and passes them on in batches.
 func (d *contentDecoder) readServices() error {
 	for batch := firstBatch; d.read < d.services; d.read++ {
 		if d.options.Part != nil && len(d.snapshot.Services) == batch {
@@ -282,7 +283,7 @@ func (d *contentDecoder) readServices() error {
 	return nil
 }
 
-// passPart hands on what was read.
+// passPart passes on the services that were read.
 func (d *contentDecoder) passPart() error {
 	d.options.reportProgress(d.read, d.services)
 	part := *d.snapshot
@@ -293,7 +294,7 @@ func (d *contentDecoder) passPart() error {
 	return nil
 }
 
-// readService reads one service. Whether its owner may publish it is for the catalog to judge: the
+// readService reads one service. The catalog judges whether the owner may publish it, because the
 // rules may have changed since.
 func (d *contentDecoder) readService() error {
 	octets, err := d.nextOctets()

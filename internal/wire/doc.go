@@ -1,7 +1,6 @@
 // Package wire is the border between the messages of a peer and the values of
-// package federation. A program that fills a registry makes an [EncodedService] of each service;
-// one that speaks the protocol itself decodes, encodes and answers messages. No other
-// package reads or writes their fields.
+// package federation. [Decode] makes an [Event] of a message, and an [EncodedService] is a service as
+// v1alpha2 sends it. No other package reads or writes the fields of messages.
 //
 // The peer is another organisation, so everything it sends is checked once, here.
 // [Decode] returns a value of which every part is valid, or a

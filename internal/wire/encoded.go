@@ -24,8 +24,8 @@ type EncodedService struct {
 	value []byte // of the resource
 }
 
-// NewEncoded encodes the service. It fails with a [*federation.InvalidError] when s is
-// not valid (see [federation.Service.Validate]).
+// NewEncoded returns the encoded service, or a [*federation.InvalidError] when s is not valid (see
+// [federation.Service.Validate]).
 func NewEncoded(s *federation.Service) (*EncodedService, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -38,8 +38,8 @@ func encodeValid(s *federation.Service) *EncodedService {
 	return &EncodedService{name: s.Name, value: bytes.Clone(packed.AppendMessage(room[:0], nameInstances(s)))}
 }
 
-// EncodedOf is [NewEncoded] for a service that is packed, and so valid. One without
-// unnamed instances is not unpacked: the two forms have most of their octets in common. p
+// EncodedOf returns what [NewEncoded] does for a packed service, which is valid. A service without
+// unnamed instances is not unpacked, because the two forms have most of their octets in common. P
 // must not be zero.
 func EncodedOf(p packed.Service) *EncodedService {
 	var room [usualBytes]byte
@@ -53,7 +53,7 @@ func EncodedOf(p packed.Service) *EncodedService {
 // usualBytes is room for most services, so that they are encoded on the stack.
 const usualBytes = 1 << 10
 
-// nameInstances returns the service with an ID for each instance: s, or a copy of it.
+// nameInstances returns s if each instance has an ID, or a copy in which each has one.
 func nameInstances(s *federation.Service) *federation.Service {
 	if !slices.ContainsFunc(s.Instances, func(in federation.Instance) bool { return in.Unnamed }) {
 		return s
@@ -68,8 +68,8 @@ func nameInstances(s *federation.Service) *federation.Service {
 	return &c
 }
 
-// freeID returns the ID, or one like it if an instance has that: only a program publishes
-// a service in which that is so.
+// freeID returns the ID, or a similar one if an instance has that ID. Only a program can publish a
+// service in which that is so.
 func freeID(instances []federation.Instance, id string) string {
 	free := id
 	for n := 2; slices.ContainsFunc(instances, func(in federation.Instance) bool { return strings.EqualFold(in.ID, free) }); n++ {
@@ -81,7 +81,7 @@ func freeID(instances []federation.Instance, id string) string {
 // Name returns the name of the service.
 func (e *EncodedService) Name() string { return e.name }
 
-// FQDN returns the name in DNS of the service, without the final dot.
+// FQDN returns the fqdn of the service, without the final dot.
 func (e *EncodedService) FQDN() string {
 	name, _ := stringIn(e.value, fqdnField)
 	return name
@@ -90,13 +90,13 @@ func (e *EncodedService) FQDN() string {
 // Equal reports whether e and f are equal services (see [federation.Service.Equal]).
 func (e *EncodedService) Equal(f *EncodedService) bool { return bytes.Equal(e.value, f.value) }
 
-// Encodes reports whether e is the service s. It does not matter whether s is valid.
+// Encodes reports whether e is the service s, which need not be valid.
 func (e *EncodedService) Encodes(s *federation.Service) bool {
 	var room [usualBytes]byte
 	return bytes.Equal(e.value, packed.AppendMessage(room[:0], nameInstances(s)))
 }
 
-// Service decodes the service, anew in each call.
+// Service returns the decoded service, a new one in each call.
 func (e *EncodedService) Service() *federation.Service {
 	s := packed.UnpackMessage(string(e.value))
 	s.Name = e.name // so that whoever keeps it does not keep all

@@ -17,7 +17,7 @@ func FormatLost(already time.Duration) string {
 	return strconv.FormatInt(int64(already/time.Second), 10)
 }
 
-// ParseLost reads LostTrailer; 0 where it says nothing that makes sense.
+// ParseLost returns the value of LostTrailer, or 0 where it makes no sense.
 func ParseLost(trailer grpcmetadata.MD) time.Duration {
 	for _, value := range trailer.Get(LostTrailer) {
 		if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {

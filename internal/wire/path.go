@@ -7,22 +7,22 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// MaxHops is through how many owners a service may come.
+// MaxHops is the most owners through which a service may come.
 const MaxHops = 16
 
-// maxHopBytes bounds the word by which an owner is called.
+// maxHopBytes bounds the word that stands for an owner.
 const maxHopBytes = 64
 
-// OwnerPath is through which owners services have come, from their origin to the one that
-// the consumer has its stream with. Each is called by a word that only it has, made of
-// letters and digits: it tells nothing, but is the same wherever its services come to. The
-// path of an owner that says nothing about it is empty.
+// OwnerPath has the owners through which services have come, from their origin to the owner of the
+// consumer's stream. Each owner is a word of letters and digits that only it has. The word reveals
+// nothing, and is the same wherever the services come. The path of an owner that says nothing about
+// it is empty.
 type OwnerPath []string
 
 // Header returns the value of [PathHeader].
 func (p OwnerPath) Header() string { return strings.Join(p, ",") }
 
-// ParsePath reads the value of [PathHeader].
+// ParsePath returns the path that [PathHeader] has as its value.
 func ParsePath(header string) (OwnerPath, error) {
 	if header == "" {
 		return nil, nil

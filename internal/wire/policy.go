@@ -18,8 +18,8 @@ type AddressPolicy struct {
 	AllowAddresses []netip.Prefix
 }
 
-// AnyAddress returns the policy that refuses no address, for who reads a catalog of which
-// somebody else judges the addresses.
+// AnyAddress returns the policy that refuses no address, for readers of a catalog whose addresses
+// somebody else judges.
 func AnyAddress() AddressPolicy {
 	return AddressPolicy{AllowAddresses: []netip.Prefix{
 		netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
@@ -89,7 +89,7 @@ func (p AddressPolicy) refusedKind(ip netip.Addr) string {
 	return ""
 }
 
-// kindOf returns the kind of the refused range that holds the address, or "".
+// kindOf returns the kind of the refused range that has the address, or "".
 func kindOf(ip netip.Addr) string {
 	for i := range refusedRanges {
 		if refusedRanges[i].prefix.Contains(ip) {
@@ -129,11 +129,11 @@ var refusedRanges = []struct {
 	{netip.MustParsePrefix("168.63.129.16/32"), metadata},       // Azure, WireServer: the goal state of a machine, with its secrets
 }
 
-// ipv4Embedding is a form of IPv6 address that is delivered to the IPv4 address in
-// it, by a translator or at the end of a tunnel.
+// ipv4Embedding is a form of IPv6 address with an IPv4 address in it, to which a translator or the
+// end of a tunnel delivers.
 type ipv4Embedding struct {
 	prefix netip.Prefix
-	octets [4]int // where the IPv4 address stands
+	octets [4]int // the places of the IPv4 address
 	mask   byte   // with which each of its octets is combined (XOR)
 
 	// OneOfMany says that addresses under the prefix may have other forms as
@@ -142,8 +142,8 @@ type ipv4Embedding struct {
 	oneOfMany bool
 }
 
-// embeddings are the forms that are refused where their IPv4 address is. A NAT64
-// prefix of an operator's own network cannot be known here.
+// embeddings are the forms that are refused where their IPv4 address is refused. The NAT64 prefix
+// of an operator's own network cannot be known here.
 var embeddings = []ipv4Embedding{
 	{prefix: netip.MustParsePrefix("64:ff9b::/96"), octets: [4]int{12, 13, 14, 15}}, // NAT64: RFC 6052 section 2.1
 
@@ -160,7 +160,7 @@ var embeddings = []ipv4Embedding{
 
 var localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
 
-// embeddedIPv4 returns the IPv4 address that ip holds in this form.
+// embeddedIPv4 returns the IPv4 address in ip, and whether ip has this form.
 func (e *ipv4Embedding) embeddedIPv4(ip netip.Addr) (netip.Addr, bool) {
 	if !e.prefix.Contains(ip) {
 		return netip.Addr{}, false

@@ -34,10 +34,10 @@ func newAnswer(nonce, context string, status *status.Status) *rdpb.StreamRequest
 	return &rdpb.StreamRequest{ResourceUrl: ResourceURL, ResponseNonce: nonce, Status: status, Context: context}
 }
 
-// acceptedStatus is the status of an ACK.
+// acceptedStatus returns the status of an ACK.
 func acceptedStatus() *status.Status { return &status.Status{Code: int32(codes.OK)} }
 
-// refusedStatus is the status of a NACK.
+// refusedStatus returns the status of a NACK.
 func refusedStatus(err error) *status.Status {
 	message := strings.ToValidUTF8(cutText(err.Error(), MaxRefusalBytes), "")
 	return &status.Status{Code: int32(codes.InvalidArgument), Message: message}
@@ -45,23 +45,21 @@ func refusedStatus(err error) *status.Status {
 
 // Request is a request of a consumer.
 type Request struct {
-	Initial bool   // it subscribes; otherwise it answers the response with Nonce
-	Nonce   string // of the response that it answers
+	Initial bool   // the request subscribes; otherwise it answers the response with Nonce
+	Nonce   string // of the answered response
 	Context string // at most MaxContextBytes
 	Refusal string // the peer's text of a NACK, at most MaxRefusalBytes; "" for an ACK
 }
 
-// ParseRequest returns what m says. The error is always a
-// [*federation.InvalidError].
+// ParseRequest returns the request in a message. The error is always a [*federation.InvalidError].
 //
-// The resource_url may be missing in an answer, as it is in those of the public
-// implementation. An answer without a status is an ACK, and a NACK without a
-// message gets the name of its code.
+// The resource_url may be missing in an answer, because the public implementation leaves it out. An
+// answer without a status is an ACK, and a NACK without a message gets the name of its code.
 func ParseRequest(m *rdpb.StreamRequest) (Request, error) {
 	return parseRequest(m, m.GetStatus(), ResourceURL, m.GetContext())
 }
 
-// requestMessage is what the requests of both versions have.
+// requestMessage has what the requests of both versions share.
 type requestMessage interface {
 	proto.Message
 	GetResourceUrl() string

@@ -82,7 +82,7 @@ func decodeResponse(m *rdpb.StreamResponse) (Event, *federation.InvalidError) {
 	}
 }
 
-// responseMessage is what the responses of both versions have.
+// responseMessage has what the responses of both versions share.
 type responseMessage interface {
 	proto.Message
 	GetResourceUrl() string
@@ -145,8 +145,8 @@ func decodeUpsert(resource *anypb.Any, id string) (Event, *federation.InvalidErr
 	return Event{Operation: Upsert, Name: service.Name, ID: id, Service: service}, nil
 }
 
-// decodeDelete reads only the name: nothing else in the resource can be a reason
-// to keep a service that its owner withdrew.
+// decodeDelete returns the deletion of a service. It reads only the name, because nothing else in
+// the resource can be a reason to keep a service that its owner has withdrawn.
 func decodeDelete(resource *anypb.Any, id string) (Event, *federation.InvalidError) {
 	name, ok := stringIn(resource.GetValue(), nameField)
 	if !ok {
@@ -164,8 +164,7 @@ func decodeDelete(resource *anypb.Any, id string) (Event, *federation.InvalidErr
 	return Event{Operation: Delete, Name: name, ID: id}, nil
 }
 
-// fqdnIn returns the fqdn of the service in a resource that is refused, as far as it is
-// known.
+// fqdnIn returns the fqdn of the service in a refused resource, as far as it is known.
 func fqdnIn(resource []byte) string {
 	text, _ := stringIn(resource, fqdnField)
 	if fqdn, err := federation.ParseFQDN(text); err == nil {
@@ -174,8 +173,8 @@ func fqdnIn(resource []byte) string {
 	return cutText(text, limits.NameBytes)
 }
 
-// undecodableError returns the error for malformed bytes. It does not show the error of
-// package proto, whose text is not stable.
+// undecodableError returns the error for malformed bytes, without the error of package proto, whose
+// text is not stable.
 func undecodableError() *federation.InvalidError {
 	return federation.Invalidf("resource.value", federation.ReasonUndecodable, "malformed, or a string in it is not valid UTF-8")
 }

@@ -16,7 +16,7 @@ func limitError(field string, broken *limits.RuleError) *federation.InvalidError
 	return &federation.InvalidError{Field: field, Reason: federation.Reason(broken.Reason), Rule: broken.Rule}
 }
 
-// checkURL checks the resource type that a message names. It may name none.
+// checkURL returns an error unless a message names the wanted resource type or none.
 func checkURL(url, want string) *federation.InvalidError {
 	if url != "" && url != want {
 		return federation.Invalidf("resource_url", federation.ReasonUndecodable, "%s is not %s", safetext.Quote(url), want)
@@ -24,7 +24,7 @@ func checkURL(url, want string) *federation.InvalidError {
 	return nil
 }
 
-// cutText returns s, or its first limit bytes without holding on to the rest.
+// cutText returns s, or a copy of its first limit bytes that does not keep the rest in memory.
 func cutText(s string, limit int) string {
 	if len(s) <= limit {
 		return s

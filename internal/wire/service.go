@@ -30,7 +30,7 @@ func DecodeService(m *typespb.FederatedService, policy AddressPolicy) (*federati
 	return service, nil
 }
 
-// The internal functions return the concrete error, since the one that knows the
+// The internal functions return the concrete error, because the caller that knows the
 // enclosing field adds its path.
 func decodeService(m *typespb.FederatedService) (*federation.Service, *federation.InvalidError) {
 	var p fieldParser
@@ -78,8 +78,8 @@ type fieldParser struct {
 	why   *federation.InvalidError
 }
 
-// failField notes that a field of the service does not parse. Why names the field of
-// the message.
+// failField records why a field of the service does not parse, if it is the first one. Why names
+// the field of the message.
 func (p *fieldParser) failField(field string, why *federation.InvalidError) {
 	if p.why == nil {
 		p.field, p.why = field, why

@@ -44,6 +44,7 @@ func ParseID(s string) (ID, error) {
 	return ID{text}, nil
 }
 
+// parseID returns the canonical text of a pattern, or the rule that it breaks.
 func parseID(s string) (string, error) {
 	if s == all {
 		return all, nil
@@ -105,8 +106,8 @@ func brokenRule(err error) error {
 // is nobody.
 func (p ID) Matches(id federation.ID) bool { return p.matchesText(id.String()) }
 
-// Covers reports whether p provably matches every identity that q matches. It may
-// report false where that takes more than a look at their segments one by one.
+// Covers reports whether p provably matches every identity that q matches. It may report false
+// where a proof takes more than to compare their segments one by one.
 func (p ID) Covers(q ID) bool { return p.matchesText(q.text) }
 
 // IsEveryone reports whether p matches everyone who may subscribe.
@@ -115,9 +116,9 @@ func (p ID) IsEveryone() bool { return p.text == all }
 // IsPlain reports whether p matches the identity that it is spelled as, and no other.
 func (p ID) IsPlain() bool { return !strings.Contains(p.text, all) }
 
-// GroupOf returns what a spelled identity, or pattern of identities, has in common with
-// all patterns other than "*" that match it or cover it: the scheme and the trust domain,
-// or of a host name what follows its first label. It is for indices of patterns.
+// GroupOf returns the part of a spelled identity, or pattern of identities, that all patterns share
+// which match or cover it, except "*": the scheme and the trust domain, or what follows the first
+// label of a host name. It is for indices of patterns.
 func GroupOf(spelled string) string {
 	if path, ok := strings.CutPrefix(spelled, scheme); ok {
 		domain, _, _ := strings.Cut(path, "/")
@@ -130,8 +131,8 @@ func GroupOf(spelled string) string {
 // IsSPIFFE reports whether p matches SPIFFE IDs only.
 func (p ID) IsSPIFFE() bool { return strings.HasPrefix(p.text, scheme) }
 
-// matchesText reports whether p matches an identity, or everything that a pattern does.
-// The stars of a pattern are characters that only a star of p can stand for.
+// matchesText reports whether p matches an identity, or everything that a pattern matches. A star
+// in that pattern is a character that only a star of p can match.
 func (p ID) matchesText(text string) bool {
 	switch {
 	case p.text == all:

@@ -24,7 +24,7 @@ var (
 // have. A Value of "*" is any value. [NewLabel] makes one.
 type Label struct{ Key, Value string }
 
-// NewLabel returns the pattern of a key and a value, which is any one if it is "*".
+// NewLabel returns the pattern of a key and a value. A value of "*" matches any value.
 func NewLabel(key, value string) (Label, error) {
 	var err error
 	switch key {

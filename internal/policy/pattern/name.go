@@ -22,8 +22,8 @@ var (
 	errNoName   = errors.New("no name below it is short enough for DNS")
 )
 
-// longestAbove is how long a name can be, with its final dot, for there to be a name
-// below it: two characters less than a name of DNS may have.
+// longestAbove is the longest name, with its final dot, that can have a name below it: two
+// characters less than a name of DNS may have.
 const longestAbove = 252
 
 // Name is a pattern of the fqdns of services. Patterns are equal (==) when they match
@@ -33,9 +33,9 @@ type Name struct {
 	below bool // what is below name at any depth, and not name itself
 }
 
-// ParseName returns the pattern that s spells: "*" is every name, "*.pay.example" every
-// name below pay.example at any depth but not pay.example itself, and "pay.example" is
-// that name alone. Names are spelled as [federation.ParseFQDN] takes them.
+// ParseName returns the pattern that s spells. "*" is every name, "*.pay.example" is every name
+// below pay.example at any depth but not pay.example itself, and "pay.example" is that name alone.
+// Names are spelled as [federation.ParseFQDN] reads them.
 func ParseName(s string) (Name, error) {
 	p, err := parseName(s)
 	if err != nil {
@@ -69,8 +69,8 @@ func parseName(s string) (Name, error) {
 // IsEvery reports whether p matches every name.
 func (p Name) IsEvery() bool { return p.below && p.name.String() == "." }
 
-// Zone returns the name in the pattern, without a final dot, and whether p matches what
-// is below that name rather than the name itself.
+// Zone returns the name in the pattern, without a final dot, and whether p matches the names below
+// that name and not the name itself.
 func (p Name) Zone() (name string, below bool) {
 	return strings.TrimSuffix(p.name.String(), "."), p.below
 }

@@ -31,7 +31,10 @@ type Config struct {
 	Group    *file.Group // as in file.Config
 }
 
-// File is a [source.Source]. It logs what becomes of the file.
+// File is a [source.Source] of one catalog file. It keeps the encoded services of the last good
+// version, so that a new version changes only what differs. The goroutine of the group changes
+// them, under mu. MaxBytes bounds the file, and with it the services. It logs what happens to the
+// file.
 type File struct {
 	// read-only after New
 	config Config
@@ -41,8 +44,8 @@ type File struct {
 
 	mu       sync.Mutex
 	part     source.Part                     // nil before Run
-	services map[string]*wire.EncodedService // of the last version that was good, by name; nil where none was
-	warnings string                          // those that were logged last
+	services map[string]*wire.EncodedService // of the last good version, by name; nil before the first
+	warnings string                          // the warnings that were logged last
 }
 
 // New returns the source of a file, which is not read before Load or Run.
@@ -61,12 +64,12 @@ func (f *File) fileConfig() file.Config {
 	}
 }
 
-// Load reads the file, so that Run publishes it at once. Without it Run waits for a file
-// that is in order. It fails when the file cannot be read or has a problem, in which
-// case the error names the first few, and when ctx ends. It is called before Run, once.
+// Load reads the file, so that Run publishes it at once. Without Load, Run waits for a file that
+// can be used. Load fails when the file cannot be read, when ctx ends, or when the file has a
+// problem: then the error names the first few. It is called before Run, once.
 func (f *File) Load(ctx context.Context) error { return f.file.Load(ctx) }
 
-// Err returns why what the file holds now is not used, or nil. It may be called at any
+// Err returns why the current content of the file is not used, or nil. It may be called at any
 // time.
 func (f *File) Err() error { return f.file.Err() }
 
@@ -76,7 +79,7 @@ func (f *File) Run(ctx context.Context, part source.Part) {
 	_ = f.file.Run(ctx) // returns nil when ctx ends
 }
 
-// publishKnown says what is known of the file, which the group may have read already.
+// publishKnown publishes what is known of the file, which the group may have read already.
 func (f *File) publishKnown(part source.Part) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,7 +128,7 @@ func (f *File) applyCatalog(catalog catalogfile.Catalog) {
 	f.warnings = warnings
 }
 
-// reportTrouble says that the file is broken, which was logged, or in order again.
+// reportTrouble tells the part that the file is broken, which was logged, or can be used again.
 func (f *File) reportTrouble(reason error) {
 	if reason != nil {
 		reason = source.ReportedError{Reason: reason}

@@ -9,18 +9,18 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// maxEndpoints bounds what is kept of a registry. Endpoints beyond it are counted.
+// maxEndpoints bounds the endpoints of a registry that are kept. Endpoints beyond are counted.
 const maxEndpoints = 100_000
 
-// knownEndpoint is an endpoint that is known.
+// knownEndpoint is an endpoint of the registry.
 type knownEndpoint struct {
 	endpoint.Endpoint
 
 	key      string
-	deadline time.Time // when it goes unless it is renewed; zero for never
-	old      bool      // the connection of now has not renewed it
-	heard    uint64    // the tick at which the registry spoke of it last
-	listed   uint64    // the number of the list that had it last
+	deadline time.Time // when the endpoint goes unless it is renewed; zero for never
+	old      bool      // the current connection has not renewed the endpoint
+	heard    uint64    // the tick of the last report of the endpoint
+	listed   uint64    // the number of the last list with the endpoint
 }
 
 // networkService is a network service that has endpoints.
@@ -29,13 +29,16 @@ type networkService struct {
 	over      int                       // endpoints for which there is no room
 }
 
-// registryState is what is known of a registry. It has no clock of its own.
+// registryState keeps what is known of a registry: its endpoints, and the network services that
+// they belong to. Only the session changes it, by reports of the registry and by time, which comes
+// in as an argument. It outlives connections, and has maxEndpoints endpoints at most. It publishes
+// nothing: changed has the network services that the session has to encode.
 type registryState struct {
 	endpoints map[string]*knownEndpoint  // by key
 	services  map[string]*networkService // by name of the network service
 	payloads  map[string]string          // likewise, as the registry said last
-	soonest   time.Time                  // no deadline is before it; zero where there is none
-	changed   map[string]struct{}        // network services that are to be rendered
+	soonest   time.Time                  // no deadline is before that; zero without a deadline
+	changed   map[string]struct{}        // network services that are to be encoded
 	refused   map[string]int             // entries that are not published, by rule
 	beyond    int                        // endpoints beyond maxEndpoints, since the last list
 	news      []refusedEntry             // to be logged
@@ -62,14 +65,14 @@ type endpointReport struct {
 	until   time.Time // expiration_time; zero for none
 }
 
-// noteEndpoint notes what the registry says of an endpoint at now, and returns the endpoint, or
-// nil where there is no room for it.
+// noteEndpoint applies a report of an endpoint at now, and returns the endpoint, or nil where there
+// is no room for it.
 func (w *registryState) noteEndpoint(say endpointReport, now time.Time) *knownEndpoint {
 	e := w.endpoints[say.key]
 	expired := !say.until.IsZero() && !say.until.After(now)
 	switch {
 	case e != nil && e.old && expired && len(e.Offers) > 0:
-		return e // it could not be refreshed while the registry was away
+		return e // nobody could refresh the endpoint while the registry was away
 	case e == nil && len(w.endpoints) >= maxEndpoints:
 		w.beyond++
 		return nil
@@ -99,8 +102,8 @@ func (w *registryState) setDeadline(e *knownEndpoint, deadline time.Time) {
 	}
 }
 
-// nextDeadline returns when the first endpoint is due, or zero where none is. Until then nobody has to
-// know whether it was renewed.
+// nextDeadline returns when the first endpoint is due, or zero where none is. Until then nobody has
+// to know whether that endpoint was renewed.
 func (w *registryState) nextDeadline(now time.Time) time.Time {
 	if w.soonest.IsZero() || w.soonest.After(now) {
 		return w.soonest
@@ -118,7 +121,7 @@ func (w *registryState) removeEndpoint(e *knownEndpoint) {
 	delete(w.endpoints, e.key)
 }
 
-// replaceEndpoint makes say what is published of the endpoint.
+// replaceEndpoint replaces what is published of the endpoint by say.
 func (w *registryState) replaceEndpoint(e *knownEndpoint, say endpoint.Endpoint) {
 	if e.Equal(&say) {
 		return
@@ -152,7 +155,7 @@ func (w *registryState) countRefused(rules []string, n int) {
 	}
 }
 
-// setPayloads takes the payloads of all network services.
+// setPayloads replaces the payloads of all network services.
 func (w *registryState) setPayloads(payloads map[string]string) {
 	for name := range w.services {
 		if payloads[name] != w.payloads[name] {
@@ -162,7 +165,7 @@ func (w *registryState) setPayloads(payloads map[string]string) {
 	w.payloads = payloads
 }
 
-// encodeChanged returns the services that may have changed since it was called last, and the names of
+// encodeChanged returns the services that may have changed since the last call, and the names of
 // those that are gone.
 func (w *registryState) encodeChanged(r *endpoint.Rules) (changed []*wire.EncodedService, gone []string) {
 	for _, name := range slices.Sorted(maps.Keys(w.changed)) {

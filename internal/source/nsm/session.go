@@ -23,14 +23,17 @@ const (
 	listGap      = time.Second            // between two lists at least, where endpoints expire
 	listTimeout  = 20 * time.Second       // of one list; a connection that takes longer is dead
 	firstGap     = 100 * time.Millisecond // between two lists until the state is whole
-	patience     = 5 * time.Second        // with a watch that does not tell of what is listed
-	maxWords     = 256                    // that are read before they are published
+	patience     = 5 * time.Second        // with a watch that lacks what a list has
+	maxWords     = 256                    // reports that are read before they are published
 )
 
 // errClosed is the end of a watch for which the registry gives no reason.
 var errClosed = errors.New("the registry has ended the watch")
 
-// registrySession follows the registry over one connection.
+// registrySession follows the registry over one connection. Its readers pass reports of the watch
+// and lists to its loop, which alone changes the fields and the registryState. The channels bound
+// what is read ahead, and deleted is bounded by maxEndpoints. It ends with the connection; the
+// state stays for the next one.
 type registrySession struct {
 	*Source
 
@@ -45,22 +48,22 @@ type registrySession struct {
 	whole   bool                // the state of the registry is known
 	began   time.Time           // when the first list was asked for; zero before
 	tick    uint64              // counts the reports of the watch
-	deleted map[string]uint64   // ticks of deletions that a list may not know of
+	deleted map[string]uint64   // ticks of deletions that a list may not have
 	number  uint64              // of the last list
-	listing bool                // one is under way
-	ended   time.Time           // when the last one came in
-	pending *endpointList       // waits for the watch to tell of what it has
-	missing map[string]struct{} // of pending
-	told    bool                // the part was told that the registry is there
+	listing bool                // a list is under way
+	ended   time.Time           // when the last list came in
+	pending *endpointList       // a list that waits until the watch has reported what it has
+	missing map[string]struct{} // endpoints of pending that the watch has not reported yet
+	told    bool                // the part knows that the registry answers
 }
 
-// endpointList is what the registry has answered to a Find without watch.
+// endpointList is the answer of the registry to a Find without watch.
 type endpointList struct {
 	number  uint64
-	tick    uint64    // when it was asked for, in reports of the watch
+	tick    uint64    // when the list was asked for, in reports of the watch
 	began   time.Time // likewise
 	reports []endpointReport
-	dropped int // for which there is no room
+	dropped int // endpoints for which there is no room
 
 	payloads map[string]string // of the network services; nil: they are not known
 	err      error
@@ -75,7 +78,7 @@ func newRegistrySession(s *Source, part source.Part, conn grpc.ClientConnInterfa
 	}
 }
 
-// followRegistry returns why the registry cannot be followed any more.
+// followRegistry follows the registry, and returns why it cannot be followed any more.
 func (x *registrySession) followRegistry(ctx context.Context) error {
 	for _, e := range x.state.endpoints {
 		e.old, e.heard, e.listed = true, 0, 0
@@ -139,8 +142,8 @@ func (x *registrySession) findEndpoints(ctx context.Context, watch bool) (regist
 	})
 }
 
-// watchEndpoints passes on what the registry tells until that ends, and closes open when the watch
-// is asked for.
+// watchEndpoints passes on the reports of the watch until it ends, and returns why. It closes open
+// when the watch is asked for.
 func (x *registrySession) watchEndpoints(ctx context.Context, open chan<- struct{}) error {
 	stream, err := x.findEndpoints(ctx, true)
 	if err != nil {
@@ -163,7 +166,7 @@ func (x *registrySession) watchEndpoints(ctx context.Context, open chan<- struct
 	}
 }
 
-// readReport returns what a message says.
+// readReport returns the report in a message.
 func (x *registrySession) readReport(reply *registry.NetworkServiceEndpointResponse) endpointReport {
 	message := reply.GetNetworkServiceEndpoint()
 	w := endpointReport{key: endpoint.KeyOf(message.GetName()), deleted: reply.GetDeleted()}
@@ -221,8 +224,8 @@ func (x *registrySession) readList(ctx context.Context, l *endpointList) error {
 	}
 }
 
-// readPayloads returns the payloads of the network services, which their endpoints do not
-// say. A registry need not tell them: nothing else depends on it.
+// readPayloads returns the payloads of the network services, which their endpoints do not have. A
+// registry need not tell them, because nothing else depends on them.
 func (x *registrySession) readPayloads(ctx context.Context) (map[string]string, error) {
 	stream, err := x.named.Find(ctx, &registry.NetworkServiceQuery{NetworkService: new(registry.NetworkService)})
 	if err != nil {
@@ -243,7 +246,7 @@ func (x *registrySession) readPayloads(ctx context.Context) (map[string]string, 
 	}
 }
 
-// takeReports takes a report of the watch, and those that have come in behind it.
+// takeReports applies a report of the watch, and those that have come in behind it.
 func (x *registrySession) takeReports(w endpointReport) {
 	now := time.Now()
 	for n := 0; ; n++ {
@@ -257,7 +260,7 @@ func (x *registrySession) takeReports(w endpointReport) {
 				x.state.removeEndpoint(e)
 			}
 			if (x.listing || !x.whole) && len(x.deleted) < maxEndpoints { // no list has more
-				x.deleted[w.key] = x.tick // a list may still have it
+				x.deleted[w.key] = x.tick // a list may still have the endpoint
 			}
 		}
 		delete(x.missing, w.key)
@@ -276,8 +279,8 @@ func (x *registrySession) takeReports(w endpointReport) {
 	}
 }
 
-// receiveList takes a list that has come in. Until the state is whole the list waits for the
-// watch to tell of all that it has: then the watch is known to be one from here on.
+// receiveList applies a list that has come in. Until the state is whole, the list waits until the
+// watch has reported everything in it: from then on, the watch is known to be complete.
 func (x *registrySession) receiveList(l *endpointList) {
 	x.listing, x.ended = false, time.Now()
 	if !x.whole {
@@ -294,7 +297,7 @@ func (x *registrySession) receiveList(l *endpointList) {
 	x.applyList(l)
 }
 
-// applyList takes what a list says that the watch has not said since.
+// applyList applies those parts of a list that the watch has not reported since.
 func (x *registrySession) applyList(l *endpointList) {
 	now := time.Now()
 	x.pending, x.missing = nil, nil
@@ -326,8 +329,8 @@ func (x *registrySession) applyList(l *endpointList) {
 	x.whole = true
 }
 
-// limitAbsent decides for how long an endpoint stays that the list does not have, or that was
-// old before it.
+// limitAbsent sets for how long an endpoint stays that the list does not have, or that was old
+// before it.
 func (x *registrySession) limitAbsent(e *knownEndpoint, l *endpointList, now time.Time) {
 	absent := e.listed != l.number && e.heard <= l.tick
 	switch {
@@ -344,9 +347,9 @@ func (x *registrySession) limitAbsent(e *knownEndpoint, l *endpointList, now tim
 	}
 }
 
-// nextList returns when to ask for a list: the first one at once, the next ones at an
-// interval, and as soon as an endpoint is due. Nothing expires without one: the registry
-// may know better, and it may be away.
+// nextList returns when to ask for a list: the first one at once, the next ones at an interval, and
+// as soon as an endpoint is due. Nothing expires without a list, because the registry may know
+// better, and may be away.
 func (x *registrySession) nextList(now time.Time) time.Time {
 	switch {
 	case x.number == 0:
@@ -364,7 +367,7 @@ func (x *registrySession) nextList(now time.Time) time.Time {
 	return next
 }
 
-// publishState tells the part what has changed, once the state is whole.
+// publishState passes to the part what has changed, once the state is whole.
 func (x *registrySession) publishState() {
 	if !x.whole {
 		return

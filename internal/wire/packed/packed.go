@@ -1,5 +1,5 @@
-// Package packed holds services in little memory: each in one string, with all that
-// it says. A catalog and the zones share that string, and a snapshot writes it as it
+// Package packed keeps services in little memory: a [Service] is one string with everything
+// that the service has. A catalog and the zones share that string, and a snapshot writes it as it
 // is. A [federation.Service] takes several times as much, in pieces that every
 // garbage collection has to follow.
 //
@@ -13,20 +13,18 @@ package packed
 
 import "github.com/hamlet-federation/coredns-federation/federation"
 
-// MaxServicesPerFQDN is how many services one owner may have with one fqdn. Only one of them is
-// answered: that with the smallest name. A consumer refuses those beyond.
+// MaxServicesPerFQDN is how many services one owner may have with one fqdn. Only the service with
+// the smallest name is answered. A consumer refuses services beyond that number.
 const MaxServicesPerFQDN = 64
 
-// Service is a service in one string. It is immutable. Two of them are equal (==)
-// when [federation.Service.Equal] says so of what they hold. The zero value is no
-// service.
+// Service is a service in one string. It is immutable. Two of them are equal (==) when
+// [federation.Service.Equal] is true for the services in them. The zero value is no service.
 type Service struct{ octets string }
 
-// PackService returns the packed form of a valid service. It shares no memory with it.
+// PackService returns the packed form of a valid service, and shares no memory with s.
 func PackService(s *federation.Service) Service { return Service{}.PackOrReuse(s) }
 
-// PackOrReuse returns the packed form of a valid service, which is p itself where p holds an
-// equal one.
+// PackOrReuse returns the packed form of a valid service, or p itself where p is equal to that.
 func (p Service) PackOrReuse(s *federation.Service) Service {
 	var buf [1 << 10]byte // most services fit
 	b := appendRecord(buf[:0], s)
@@ -39,7 +37,7 @@ func (p Service) PackOrReuse(s *federation.Service) Service {
 // IsZero reports whether p is no service.
 func (p Service) IsZero() bool { return p.octets == "" }
 
-// Octets returns the Record of proto/snapshot/v1, encoded.
+// Octets returns the encoded Record of proto/snapshot/v1.
 func (p Service) Octets() string { return p.octets }
 
 // Name returns the name of the service, in the memory of p.
@@ -95,8 +93,8 @@ func (p Service) Unpack() *federation.Service {
 	return s
 }
 
-// UnpackMessage returns the service that AppendMessage has made the octets of. Its
-// strings share the memory of octets.
+// UnpackMessage returns the service of octets that AppendMessage has made. Its strings share the
+// memory of octets.
 func UnpackMessage(octets string) *federation.Service {
 	s := new(federation.Service)
 	mustBeWhole(unpackService(octets, s))
@@ -108,14 +106,14 @@ func UnpackMessage(octets string) *federation.Service {
 type Unpacker struct {
 	service federation.Service
 	octets  []byte
-	large   bool // what service holds is too large to be kept
+	large   bool // the lists of service are too large to be kept
 }
 
-// mostKept is how many octets a service may have for the Unpacker to keep what it
-// was unpacked in, and with it the last strings.
+// mostKept is how many octets a service may have for the Unpacker to keep its memory, and with it
+// the last strings.
 const mostKept = 4 << 10
 
-// Unpack is Service.Unpack of a p that is not zero. The result is valid until the
+// Unpack returns what Service.Unpack does, for a p that is not zero. The result is valid until the
 // next call; its strings may be kept.
 func (u *Unpacker) Unpack(p Service) *federation.Service {
 	u.resetFor(len(p.octets))
@@ -123,8 +121,8 @@ func (u *Unpacker) Unpack(p Service) *federation.Service {
 	return &u.service
 }
 
-// Read returns what Octets of some service may have returned. It reports false for everything
-// else: also for a Record that is encoded in another way, and for a service that is not valid.
+// Read returns the service of octets that Octets may have returned. It reports false for everything
+// else, such as a Record that is encoded in another way, or a service that is not valid.
 func (u *Unpacker) Read(octets []byte) (Service, bool) {
 	u.resetFor(len(octets))
 	p := Service{string(octets)}

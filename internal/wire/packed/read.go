@@ -16,8 +16,8 @@ type fieldReader struct {
 
 func (r *fieldReader) hasMore() bool { return r.rest != "" }
 
-// nextField returns the next field with its text or its number. At malformed octets it
-// notes that, and nothing more follows.
+// nextField returns the next field with its text or its number. At malformed octets it sets
+// malformed, and nothing follows.
 func (r *fieldReader) nextField() (field byte, text string, number uint64) {
 	if r.rest == "" {
 		return r.markMalformed()
@@ -57,7 +57,7 @@ func (r *fieldReader) nextNumber() (uint64, bool) {
 }
 
 // forEachField calls take with each field of an encoded message. It reports whether the octets are
-// well-formed, and take has returned true for all fields.
+// well-formed and take has returned true for all fields.
 func forEachField(octets string, take func(field byte, text string, number uint64) bool) bool {
 	r := fieldReader{rest: octets}
 	for r.hasMore() {
@@ -68,17 +68,17 @@ func forEachField(octets string, take func(field byte, text string, number uint6
 	return true
 }
 
-// mustBeWhole panics unless octets of this package were unpacked to their end: that is a mistake in
-// this package, and nobody could use a part of a service.
+// mustBeWhole panics unless octets of this package were unpacked to their end. Anything else is a
+// mistake in this package, and nobody could use a part of a service.
 func mustBeWhole(whole bool) {
 	if !whole {
 		panic("package packed does not read what it has written")
 	}
 }
 
-// unpackRecord fills s, of which it reuses the lists, with the service in a Record. It
-// reports whether the octets are well-formed, with nothing in them that appendRecord
-// does not write and no more entries than a service may have. What it reads need not be valid.
+// unpackRecord fills s with the service in a Record, and reuses the lists of s. It reports whether
+// the octets are well-formed, with nothing in them that appendRecord does not write and no more
+// entries than a service may have. The service need not be valid.
 func unpackRecord(octets string, s *federation.Service) bool {
 	*s = federation.Service{
 		Tags: s.Tags[:0], Labels: s.Labels[:0], SANs: s.SANs[:0], Endpoints: s.Endpoints[:0], Instances: s.Instances[:0],
@@ -176,7 +176,7 @@ func addInstance(list *[]federation.Instance, octets string) bool {
 	})
 }
 
-// extendList makes the list one entry longer. The entry has whatever was there before.
+// extendList makes the list one entry longer, and returns that entry, which may have an old value.
 func extendList[E any](list *[]E) *E {
 	*list = slices.Grow(*list, 1)[:len(*list)+1]
 	return &(*list)[len(*list)-1]

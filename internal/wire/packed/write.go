@@ -98,7 +98,7 @@ func appendService(b []byte, s *federation.Service, dot bool) []byte {
 	return b
 }
 
-// spellName returns an absolute name with its final dot or without.
+// spellName returns an absolute name with or without its final dot.
 func spellName(name string, dot bool) string {
 	if dot {
 		return name
@@ -129,7 +129,7 @@ func appendAddress(b []byte, a federation.Address, dot bool) []byte {
 	return insertLength(b, start)
 }
 
-// insertLength puts the length of what follows start before it.
+// insertLength inserts the length of the octets from start on before them.
 func insertLength(b []byte, start int) []byte {
 	var length [maxNumber]byte
 	n := binary.PutUvarint(length[:], uint64(len(b)-start)) //nolint:gosec // never negative

@@ -1,11 +1,11 @@
-// Package capture holds patterns of identities that capture parts of them, and patterns
-// of names in which these parts stand:
+// Package capture has patterns of identities that capture parts of them, as [ID], and patterns
+// of names with these parts, as [Name]:
 //
 //	spiffe://west.example/ns/{namespace}/sa/{account}
 //	{account}.{namespace}.west.fed.example
 //
-// A capture is a name in braces. A captured text stands in a name only where it is a
-// label as it is. Patterns never change.
+// A capture is a name in braces. A captured text can be in a name only if it is a label
+// without a change. Patterns never change.
 package capture
 
 import (
@@ -57,9 +57,9 @@ type ID struct {
 	groups  *regexp.Regexp // has a group for each capture, and matches all that pattern matches
 }
 
-// ParseID returns the pattern that s spells: what [pattern.ParseID] takes, where a capture
-// stands in the place of a '*'. A segment of a SPIFFE ID has one capture at most, with
-// text around it; of a host name the first label can be one.
+// ParseID returns the pattern that s spells: what [pattern.ParseID] reads, with captures in the
+// place of '*'. A segment of a SPIFFE ID has one capture at most, with text around it; of a host
+// name the first label can be one.
 func ParseID(s string) (ID, error) {
 	p, err := readID(s)
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *ID) HasCapture(name string) bool { return p.groups.SubexpIndex(name) >=
 // String returns the pattern as it was parsed.
 func (p *ID) String() string { return p.text }
 
-// Name is a pattern of names in which captured texts stand. Only [ParseName] makes one.
+// Name is a pattern of names with captured texts. Only [ParseName] makes one.
 type Name struct {
 	text     string       // as it is spelled
 	name     pattern.Name // with letters in the place of captures
@@ -122,8 +122,8 @@ type Name struct {
 	spelled  string       // as name is, but with the captures
 }
 
-// ParseName returns the pattern that s spells: what [pattern.ParseName] takes, where each
-// label but the last may have a capture, with text around it.
+// ParseName returns the pattern that s spells: what [pattern.ParseName] reads, where each label
+// except the last may have a capture, with text around it.
 func ParseName(s string) (Name, error) {
 	t, err := readName(s)
 	if err != nil {
@@ -167,15 +167,15 @@ func readName(s string) (Name, error) {
 
 const ldh = "abcdefghijklmnopqrstuvwxyz0123456789-"
 
-// isLabel reports whether a captured text is one label of a name as it is. SPIFFE IDs
-// tell upper case from lower case, and DNS does not: what had to be changed to become
-// a label would give two identities one name.
+// isLabel reports whether a captured text is one label of a name without a change. SPIFFE IDs
+// distinguish upper case from lower case, and DNS does not: a text that had to be changed could
+// give two identities one name.
 func isLabel(s string) bool {
 	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-' && strings.Trim(s, ldh) == ""
 }
 
-// Matches reports whether the pattern matches a name, with what p captures of an
-// identity that it matches.
+// Matches reports whether the pattern matches a name, with the captures of p in an identity that p
+// matches.
 func (t *Name) Matches(p *ID, id federation.ID, name federation.FQDN) bool {
 	if len(t.captures) == 0 {
 		return t.name.Matches(name)
@@ -191,7 +191,7 @@ func (t *Name) Matches(p *ID, id federation.ID, name federation.FQDN) bool {
 	return text == expanded
 }
 
-// MayMatch reports whether the pattern may match a name with what is captured of some identity.
+// MayMatch reports whether the pattern may match a name with the captures of some identity.
 func (t *Name) MayMatch(name federation.FQDN) bool {
 	if len(t.captures) == 0 {
 		return t.name.Matches(name)
@@ -203,8 +203,8 @@ func (t *Name) MayMatch(name federation.FQDN) bool {
 	return slices.EqualFunc(pattern, labels, func(of, label string) bool { return of == label || strings.Contains(of, "{") })
 }
 
-// Expand returns the pattern with what p captures of an identity that it matches, for
-// people, or why that is no pattern.
+// Expand returns the pattern with the captures of p in an identity, for people, or why that is no
+// pattern.
 func (t *Name) Expand(p *ID, id federation.ID) (string, error) {
 	if len(t.captures) == 0 {
 		return t.spelled, nil
@@ -222,7 +222,7 @@ func (t *Name) Expand(p *ID, id federation.ID) (string, error) {
 	return expanded, nil
 }
 
-// CaptureNames returns the names of the captures, each as often as it stands there.
+// CaptureNames returns the names of the captures, each as often as the pattern has it.
 func (t *Name) CaptureNames() []string { return t.captures }
 
 // String returns the pattern as it was parsed.

@@ -24,12 +24,14 @@ type knownService struct {
 	doubtful bool // whether there are warnings of it, which depend on its lines
 }
 
-// knownServices are services by the hash of their JSON: nobody who writes services finds two for one.
+// knownServices are services by the hash of their JSON. The hash is cryptographic, so that nobody
+// can write two services with one hash.
 type knownServices map[[sha256.Size]byte]knownService
 
-// Reader reads the versions of one catalog file, one after the other. It remembers the
-// services of the last version without problems: where one service of a million was
-// edited, that one is decoded, and the others are taken as they were.
+// Reader reads the versions of one catalog file, one after the other. It remembers the services of
+// the last version without problems: where one service of a million was edited, it decodes that
+// one, and takes the others as they were. It remembers one version only, and belongs to one
+// goroutine.
 type Reader struct {
 	policy wire.AddressPolicy
 	known  knownServices
@@ -39,9 +41,8 @@ type Reader struct {
 // would.
 func NewReader(policy wire.AddressPolicy) *Reader { return &Reader{policy: policy} }
 
-// Read returns what a version of the file says, which has about size bytes. It calls
-// check before each service. It fails with the error of check or of source; nothing
-// else makes it fail.
+// Read returns the catalog of a version of the file, which has about size bytes. It calls check
+// before each service. It fails only with the error of check or of source.
 func (r *Reader) Read(source io.Reader, size int64, check func() error) (Catalog, error) {
 	p := newVersionReader(r, check)
 	text := bufio.NewReaderSize(source, bufferBytes)
@@ -65,8 +66,8 @@ const (
 	startBytes  = 4 << 10 // what shows the form of a file
 )
 
-// readWhole reads a catalog that is one value, in JSON or in YAML, after all of it is there.
-// Only JSON may have more than MaxYAML bytes.
+// readWhole reads a catalog that is one value, in JSON or in YAML, after it is all in memory. Only
+// JSON may have more than MaxYAML bytes.
 func (p *versionReader) readWhole(source io.Reader, size int64, mayBeJSON bool) error {
 	limit := int64(MaxYAML)
 	if mayBeJSON {
@@ -110,7 +111,7 @@ type unreadableError problem.Problem
 
 func (u unreadableError) Error() string { return problem.Problem(u).String() }
 
-// finishCatalog returns what the file says, after it was read with err.
+// finishCatalog returns the catalog of the file, after it was read with err.
 func (p *versionReader) finishCatalog(err error) (Catalog, error) {
 	if u, ok := errors.AsType[unreadableError](err); ok {
 		u.Rule = safetext.Printable(u.Rule)
@@ -133,7 +134,7 @@ func (p *versionReader) mustStop() (bool, error) {
 	return err != nil || p.catalog.MoreProblems > maxCounted, err
 }
 
-// addService adds the service that the next entry spells, or its problems.
+// addService adds the service of an entry, or its problems.
 func (p *versionReader) addService(e *catalogentry.Entry) {
 	found, doubts := problem.List{Room: problem.Room - len(p.catalog.Problems)}, problem.List{Room: problem.Room}
 	key := sha256.Sum256(e.JSON())
@@ -173,7 +174,7 @@ func (p *versionReader) addService(e *catalogentry.Entry) {
 	p.catalog.MoreWarnings += doubts.More
 }
 
-// addProblems adds problems, for which found had what room there is.
+// addProblems adds the problems in found.
 func (p *versionReader) addProblems(found problem.List) {
 	p.catalog.Problems = append(p.catalog.Problems, found.Kept...)
 	p.catalog.MoreProblems += found.More
@@ -187,8 +188,8 @@ func (p *versionReader) addWarning(warning problem.Problem) {
 	}
 }
 
-// warnSharedNames warns of each service whose fqdn is that of another, and adds a problem for each
-// fqdn of more services than consumers take.
+// warnSharedNames adds a warning for each service whose fqdn another service has, and a problem for
+// each fqdn of more services than consumers accept.
 func (p *versionReader) warnSharedNames() {
 	winners := make(map[string]string, len(p.catalog.Services))                                       // the services that are served, by fqdn
 	found, counts := problem.List{Room: problem.Room - len(p.catalog.Problems)}, make(map[string]int) // of those that are not served
