@@ -19,8 +19,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
-// The interfaces of other plugins of the server block: ready, cache, transfer and
-// metadata.
+// This file implements the interfaces of other plugins of the server block: ready, cache, transfer
+// and metadata.
 
 // Ready implements ready.Readiness. Once true, it stays true.
 func (f *Federation) Ready() bool {
@@ -54,7 +54,7 @@ func (f *Federation) zoneNames() []string {
 	return zones
 }
 
-// mayPassOn reports whether names in the zone may be another plugin's.
+// mayPassOn reports whether the next plugin may have names in the zone.
 func (f *Federation) mayPassOn(zone string) bool {
 	return slices.ContainsFunc(f.origins, func(o blockZone) bool {
 		return o.name == zone && slices.ContainsFunc(o.through.Zones, func(through string) bool {
@@ -72,7 +72,7 @@ func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, er
 	apex, synced := z.OriginSynced(origin, now)
 	switch {
 	case !apex || f.mayPassOn(origin):
-		// A secondary would deny the names that the next plugin has.
+		// A secondary would deny the names of the next plugin.
 		return nil, transfer.ErrNotAuthoritative
 	case !synced:
 		return nil, errUnsynced
@@ -98,7 +98,7 @@ func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, er
 	return records, nil
 }
 
-// pauseShare is how many RRsets of a transfer are sent before it looks whether queries want the
+// pauseShare is how many RRsets a transfer sends before it checks whether queries want the
 // processor.
 const pauseShare = 64
 

@@ -12,15 +12,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/reply"
 )
 
-// queryClient is what the client of a query can take.
+// queryClient says what the client of a query accepts.
 type queryClient struct {
-	edns bool // it understands extended errors (RFC 8914)
-	asks bool // it wants an explanation, and its answers do not count
+	edns bool // the client understands extended errors (RFC 8914)
+	asks bool // the client wants an explanation, and its answers do not count
 
 	// proves is set where plugin dnssec may sign the reply: it must not sign what is another zone's.
 	proves bool
 
-	// room is how many octets of a reply can reach it: the server would cut off what is
+	// room is how many octets of a reply can reach the client: the server would cut off what is
 	// made beyond that.
 	room int
 
@@ -35,7 +35,7 @@ type queryClient struct {
 // type, class, TTL, length and an IPv4 address.
 const minGlue = 2 + 2 + 2 + 4 + 2 + 4
 
-// clientOf returns what the client of a query can take.
+// clientOf returns what the client of a query accepts.
 func (f *Federation) clientOf(w dns.ResponseWriter, r *dns.Msg) queryClient {
 	state := request.Request{W: w, Req: r}
 	c := queryClient{room: state.Size()}
@@ -57,9 +57,9 @@ func (f *Federation) clientOf(w dns.ResponseWriter, r *dns.Msg) queryClient {
 	return c
 }
 
-// addExtendedErrors adds the extended errors of an answer that is stale, or negative while
-// an owner is lost (RFC 8914 sections 4.4 and 4.20), or that lacks an address which
-// is not allowed. It counts stale answers.
+// addExtendedErrors adds the extended errors of an answer that is stale, or negative while an owner
+// is lost (RFC 8914 sections 4.4 and 4.20), or that lacks an address which is not allowed. It also
+// counts stale answers.
 func (c queryClient) addExtendedErrors(m *reply.Message, result *zone.Result) {
 	negative := m.Rcode == dns.RcodeNameError || m.Rcode == dns.RcodeSuccess && len(m.Answer) == 0
 	stale := result.IsStale() && m.Rcode == dns.RcodeSuccess
@@ -84,9 +84,8 @@ func (c queryClient) setServerFailure(m *reply.Message, code uint16, text string
 	c.addError(m, code, text)
 }
 
-// addError adds an extended error (RFC 8914), once, for a client that speaks EDNS:
-// to others an OPT must not be sent (RFC 6891 section 7). The server fills in the
-// rest of the OPT.
+// addError adds an extended error (RFC 8914), once, if the client speaks EDNS: other clients must
+// not be sent an OPT (RFC 6891 section 7). The server fills in the rest of the OPT.
 func (c queryClient) addError(m *reply.Message, code uint16, text string) {
 	if !c.edns || hasError(&m.Msg, code) {
 		return
@@ -99,8 +98,8 @@ func (c queryClient) addError(m *reply.Message, code uint16, text string) {
 	opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code, ExtraText: text})
 }
 
-// addGlue adds as many whole RRsets as fit the client's buffer with the rest of the reply,
-// which is complete: what is optional must not cause truncation (RFC 2181 section 9).
+// addGlue adds as many whole RRsets as fit the client's buffer together with the rest of the reply,
+// which is complete. Optional records must not cause truncation (RFC 2181 section 9).
 func (c queryClient) addGlue(m *reply.Message, result *zone.Result, now time.Time) {
 	if c.glue == 0 || len(m.Answer) == 0 {
 		return
@@ -124,7 +123,7 @@ func (c queryClient) addGlue(m *reply.Message, result *zone.Result, now time.Tim
 	}
 }
 
-// trimGlue leaves as many RRsets of the glue as there is room for.
+// trimGlue removes RRsets of the glue until the reply fits the room.
 func trimGlue(m *reply.Message, room int) {
 	glue := m.Extra
 	m.Compress, m.Extra = true, nil

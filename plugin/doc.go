@@ -1,9 +1,9 @@
-// Package federationplugin is the CoreDNS plugin "federation". It holds what
-// CoreDNS asks of a plugin and nothing else: lifecycle, the DNS handler, metrics,
+// Package federationplugin is the CoreDNS plugin "federation". It has what
+// CoreDNS asks of a plugin and nothing else: lifecycle, [Federation] as the DNS handler, metrics,
 // metadata, readiness and zone transfer. The zone that it answers from comes from
 // package agent, and the addresses of hosts elsewhere in DNS from package hostname.
 //
-// Below it are what else needs CoreDNS: corefile reads the blocks, status says how the
+// The packages below it need CoreDNS, too: corefile reads the blocks, status shows how the
 // process is doing, and loopback asks the server itself.
 //
 // The package is not named after its directory: in its files, plugin is

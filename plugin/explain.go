@@ -24,7 +24,7 @@ type startedServer struct {
 
 	block   *agent.Block
 	keys    []string                  // of the server block
-	lookups *loopback.NetworkUpstream // how it asks itself; nil if it cannot
+	lookups *loopback.NetworkUpstream // how the server asks itself; nil if it cannot
 }
 
 // ReportZones implements status.Block.
@@ -49,10 +49,10 @@ func (s *startedServer) ReportZones() []status.Zone {
 	return zones
 }
 
-// Explain implements status.Block. What it says of the reply is what the code that
-// answers queries returns for it, and so no more than that waits for hosts.
+// Explain implements status.Block. It shows the reply of the code that answers queries, and so
+// waits for hosts no longer than that code.
 func (s *startedServer) Explain(ctx context.Context, name string, qtype uint16) (status.BlockAnswer, bool) {
-	z := s.newestZone() // one version for all of it
+	z := s.newestZone() // one version for the whole explanation
 	if !z.HasName(name) {
 		return status.BlockAnswer{}, false
 	}
@@ -87,8 +87,8 @@ func (s *startedServer) Explain(ctx context.Context, name string, qtype uint16) 
 	return a, true
 }
 
-// verdictOf returns why a reply is as it is: what the zone says, unless the hosts that it
-// does not look up have decided.
+// verdictOf returns why a reply is as it is: the verdict of the zone, unless hosts elsewhere have
+// decided.
 func verdictOf(m *dns.Msg, ofZone status.AnswerVerdict) status.AnswerVerdict {
 	switch {
 	case m.Rcode == dns.RcodeServerFailure && hasError(m, dns.ExtendedErrorCodeNoReachableAuthority):
@@ -103,10 +103,9 @@ func verdictOf(m *dns.Msg, ofZone status.AnswerVerdict) status.AnswerVerdict {
 	return ofZone
 }
 
-// explainHosts returns how the hosts were resolved whose addresses belong to an answer.
-// What the answer has found is remembered, and is not looked up again. The others, which
-// the answer has not come to, have as long as one look-up together: each may be a host
-// whose server says nothing.
+// explainHosts returns how the hosts were resolved whose addresses belong to an answer. Results of
+// the answer are remembered, and are not looked up again. The hosts that the answer has not come to
+// have the time of one look-up together, because the server of each may not answer.
 func (s *startedServer) explainHosts(ctx context.Context, z *zone.Zone, name string, qtype uint16) []status.HostEndpoint {
 	result := z.Lookup(name, qtype, time.Now())
 	if result.Kind != zone.Indirect {
@@ -186,7 +185,7 @@ func errorsOf(m *dns.Msg) (all []*dns.EDNS0_EDE) {
 	return all
 }
 
-// explainClient is a client that wants to know why, over TCP. Its answers do not count.
+// explainClient is a client that wants an explanation, over TCP. Its answers do not count.
 type explainClient struct{ dns.ResponseWriter }
 
 // LocalAddr implements dns.ResponseWriter.
@@ -195,5 +194,6 @@ func (explainClient) LocalAddr() net.Addr { return loopback.AddressOf("") }
 // RemoteAddr implements dns.ResponseWriter.
 func (explainClient) RemoteAddr() net.Addr { return loopback.AddressOf("") }
 
-// lookupsKey finds the hostname.Upstream of an answer that no server has been asked for.
+// lookupsKey is the key of the hostname.Upstream in the context of an answer that no server has
+// been asked for.
 type lookupsKey struct{}

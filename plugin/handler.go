@@ -18,13 +18,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
-// Federation answers from the catalogs of the owners of one server block.
+// Federation answers from the catalogs of the owners of one server block. Setup fills it, and
+// afterwards only block changes, once, when the server block starts. It keeps no zone: each query
+// loads the newest version from the block, and answers wholly from that version.
 type Federation struct {
 	Next plugin.Handler
 
 	// Read-only after setup.
 	wasReady       bool              // the server is in service with an earlier configuration
-	config         agent.BlockConfig // but for Configuration and the addresses of the server
+	config         agent.BlockConfig // without Configuration and the addresses of the server
 	origins        []blockZone
 	anyFallThrough bool // names of some origin go to the next plugin
 	hosts          *hostname.Resolver
@@ -32,7 +34,7 @@ type Federation struct {
 	block atomic.Pointer[queryBlock] // set at start-up, before the first query
 }
 
-// queryBlock is what queries need of an agent.Block.
+// queryBlock has the methods of agent.Block that queries need.
 type queryBlock interface {
 	Ask()
 	Work() func(worked time.Duration) bool
@@ -46,9 +48,8 @@ type blockZone struct {
 	through fall.F // names that go to the next plugin when they do not exist
 }
 
-// newFederation returns the handler of a server block, which answers once it
-// has its block. Blocks that name the same owner agree on the connection to it,
-// or the agent refuses them.
+// newFederation returns the handler of a server block, which answers once it has its block. Blocks
+// that name the same owner agree on the connection to that owner, or the agent refuses them.
 func newFederation(blocks []corefile.Block) *Federation {
 	f := new(Federation)
 	retentions := make(map[string]time.Duration)
@@ -73,11 +74,11 @@ func newFederation(blocks []corefile.Block) *Federation {
 // setBlock makes f answer from the block from now on.
 func (f *Federation) setBlock(b queryBlock) { f.block.Store(&b) }
 
-// newestZone returns the newest version of the zone. A query loads it once and is wholly
-// answered from it: of two versions, one could have what the other denies.
+// newestZone returns the newest version of the zone. A query loads it once and is wholly answered
+// from it, because of two versions one could have what the other denies.
 func (f *Federation) newestZone() *zone.Zone { return (*f.block.Load()).Zone() }
 
-// zoneForQuery is newestZone for a query.
+// zoneForQuery notes that a query has come, and returns what newestZone does.
 func (f *Federation) zoneForQuery() *zone.Zone {
 	b := *f.block.Load()
 	b.Ask()
@@ -89,10 +90,9 @@ func (f *Federation) Name() string { return corefile.Directive }
 
 // ServeDNS implements plugin.Handler.
 //
-// The goroutine of a query starts on a small stack, and when it runs out of it, all
-// of it is copied to one of twice the size. So what finds and makes the answer returns
-// before the reply is packed and sent: neither has the frames of the other beneath
-// it. TestFrames has the bounds.
+// The goroutine of a query starts on a small stack. When that is full, all of it is copied to a
+// stack of twice the size. So the code that finds and makes the answer returns before the reply is
+// packed and sent: neither has the frames of the other beneath it. TestFrames has the bounds.
 func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	m, rcode := f.answerQuery(ctx, f.zoneForQuery(), w, r)
 	switch {
@@ -104,7 +104,7 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 	return rcode, nil
 }
 
-// handOn is the code of a query that is left to the next plugin.
+// handOn is the code for a query that goes to the next plugin.
 const handOn = -1
 
 // answerQuery returns the reply to a query from a zone, or the code with which the server replies
@@ -156,8 +156,8 @@ func (f *Federation) answerQuery(ctx context.Context, z *zone.Zone, w dns.Respon
 	return &m.Msg, dns.RcodeSuccess
 }
 
-// askNext hands the query on. Without a next plugin it is refused, as the server does
-// with names outside its zones.
+// askNext passes the query to the next plugin. Without a next plugin it refuses the query, as the
+// server does with names outside its zones.
 func (f *Federation) askNext(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	if f.Next == nil {
 		return dns.RcodeRefused, nil
@@ -165,8 +165,8 @@ func (f *Federation) askNext(ctx context.Context, w dns.ResponseWriter, r *dns.M
 	return plugin.NextOrFailure(f.Name(), f.Next, ctx, w, r)
 }
 
-// fallsThrough reports whether a name that does not exist is handed on. Of nested
-// zones, the innermost that contains the name decides.
+// fallsThrough reports whether a query for a name that does not exist goes to the next plugin. Of
+// nested zones, the innermost that contains the name decides.
 func (f *Federation) fallsThrough(name string) bool {
 	if !f.anyFallThrough {
 		return false

@@ -17,13 +17,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
 )
 
-// partialTTL bounds the TTL of an answer that lacks the addresses of a host, in
-// seconds.
+// partialTTL bounds the TTL of an answer that lacks the addresses of a host, in seconds.
 const partialTTL = 5
 
-// answerIndirect answers an address query whose addresses are partly those of
-// hosts elsewhere. The name has SRV and TXT records, so it cannot be a CNAME
-// (RFC 1034 section 3.6.2): the addresses at the end of the chain are its own.
+// answerIndirect answers an address query for which some addresses are those of hosts elsewhere.
+// The name has SRV and TXT records, so it cannot be a CNAME (RFC 1034 section 3.6.2): the addresses
+// at the end of the chain are its own.
 func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c queryClient, result *zone.Result, now time.Time) {
 	found, failed, passed := f.lookUpRanks(ctx, result, now)
 	allowed, ttl, stale, live := []netip.Addr(nil), uint32(math.MaxUint32), false, false
@@ -48,10 +47,11 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, c que
 	completeReply(m, c, result, failed)
 }
 
-// lookUpRanks looks up the hosts that an address query hangs on. Of a name that owners share, it goes on to
-// worse ranks where the hosts of better ones lead to no address, of either type: the ranks do not
-// depend on the type. It waits half as long for each, so that all have no longer than one. It reports whether
-// something is not known, and whether that is why it passed by a rank.
+// lookUpRanks looks up the hosts on which the answer to an address query depends, and returns what
+// they lead to. For a name that owners share, it goes on to worse ranks where the hosts of better
+// ones lead to no address of either type, because the ranks do not depend on the type. It waits
+// half as long for each rank, so that all together take no longer than one. It also reports whether
+// something is not known, and whether it passed by a rank because of that.
 func (f *Federation) lookUpRanks(ctx context.Context, result *zone.Result, now time.Time) (all []hostAnswer, failed, passed bool) {
 	for patience := hostname.Patience; ; {
 		if !result.IsUndecided() {
@@ -82,8 +82,7 @@ func (f *Federation) lookUpRanks(ctx context.Context, result *zone.Result, now t
 	}
 }
 
-// answerTargets answers an SRV query about endpoints that are hosts elsewhere, which are
-// its targets.
+// answerTargets answers an SRV query whose targets are hosts elsewhere.
 func (f *Federation) answerTargets(ctx context.Context, m *reply.Message, c queryClient, result *zone.Result) {
 	blocked, failed := f.barTargets(ctx, result, c)
 	if failed {
@@ -96,7 +95,7 @@ func (f *Federation) answerTargets(ctx context.Context, m *reply.Message, c quer
 	completeReply(m, c, result, failed)
 }
 
-// denied is the text of the extended error of an answer that lacks what is not allowed.
+// denied is the text of the extended error of an answer that lacks an address which is not allowed.
 const denied = "endpoint host has an address that is not allowed"
 
 // completeReply completes an answer that depends on hosts elsewhere and may have no records.
@@ -110,15 +109,15 @@ func completeReply(m *reply.Message, c queryClient, result *zone.Result, failed 
 	}
 }
 
-// hostAnswer is what a host leads to.
+// hostAnswer is the result of looking up a host.
 type hostAnswer struct {
 	hostname.Answer
 
 	host zone.Host
 }
 
-// lookUp looks up the hosts of a result that are elsewhere, in the server of the query and each for the
-// owner that says it. It reports whether nothing is known of others.
+// lookUp looks up those hosts of a result that are elsewhere, in the server of the query and each
+// for its owner. It reports whether nothing is known of some of the others.
 func (f *Federation) lookUp(ctx context.Context, result *zone.Result, qtype uint16, patience time.Duration) (all []hostAnswer, failed bool) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -153,13 +152,12 @@ func (f *Federation) mayExist(h zone.Host) bool {
 	return h.Unsynced && (!h.Unheard || !f.fallsThrough(h.Name))
 }
 
-// barTargets takes the hosts that must not be given away out of an SRV result. A client
-// looks a target up by itself, and what it finds there would pass by the policy that
-// decides on addresses. So no owner makes a host a target while one of its addresses, of either type,
-// is not allowed, or while it cannot be looked up and nothing is known of it. In the second
-// case failed is true, as it is where an address may be missing. What these look-ups have found
-// is glue for a client that takes it, unless it is stale, may be only a part, or is the address of
-// another name.
+// barTargets bars hosts from an SRV result that clients must not get. A client looks a target up by
+// itself, so that the policy of addresses would not apply. So no owner can make a host a target
+// while one of its addresses, of either type, is not allowed, or while nothing is known of it. In
+// the second case failed is true, and also where an address may be missing. The results of these
+// look-ups are glue for a client that accepts glue, unless they are stale, may be incomplete, or
+// belong to another name.
 func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c queryClient) (blocked, failed bool) {
 	type said struct {
 		host  string
@@ -199,7 +197,8 @@ func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c quer
 	return blocked, failed
 }
 
-// upstreamOf returns where hosts are looked up for a query, and how deep it is nested.
+// upstreamOf returns the upstream that looks up hosts for a query, and how deep the query is
+// nested.
 func upstreamOf(ctx context.Context) (up hostname.Upstream, depth int) {
 	up, _ = ctx.Value(lookupsKey{}).(hostname.Upstream)
 	if server, ok := ctx.Value(dnsserver.Key{}).(*dnsserver.Server); ok {
@@ -209,8 +208,8 @@ func upstreamOf(ctx context.Context) (up hostname.Upstream, depth int) {
 	return up, depth
 }
 
-// splitPublishable returns those of a host's addresses that the owner that says the host may publish, and the
-// others: an address that is refused in an endpoint is refused behind a host as well.
+// splitPublishable returns those of a host's addresses that its owner may publish, and the others.
+// An address that is refused in an endpoint is refused behind a host as well.
 func splitPublishable(result *zone.Result, owner int, addresses []netip.Addr) (allowed, refused []netip.Addr) {
 	for _, a := range addresses {
 		if result.AllowsAddress(owner, a) {

@@ -72,8 +72,8 @@ func (metricsObserver) Forgotten(owner string) {
 	}
 }
 
-// ownerCollector reads the state of the owners when it is scraped: a series exists for
-// exactly as long as its owner does.
+// ownerCollector reads the state of the owners when it is scraped, so that a series exists for
+// exactly as long as its owner.
 type ownerCollector struct{ agent *agent.Agent }
 
 var (

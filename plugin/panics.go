@@ -10,15 +10,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// panicReporter reports the panics of goroutines that clients cause and CoreDNS does not recover, as
-// it recovers those of queries.
+// panicReporter reports panics of goroutines that clients cause. CoreDNS recovers those of queries,
+// but not these.
 type panicReporter struct{ logger *slog.Logger }
 
-// maxStack bounds what is logged of a stack, in bytes.
+// maxStack bounds the part of a stack that is logged, in bytes.
 const maxStack = 4096
 
-// reportPanic counts and logs what was recovered during something. It is called by the function that
-// has recovered it, which still has the stack.
+// reportPanic counts and logs a panic that was recovered during something. The function that has
+// recovered it calls reportPanic, because the stack is still there.
 func (r panicReporter) reportPanic(during string, cause any) {
 	vars.Panic.Inc()
 	stack := debug.Stack()

@@ -25,11 +25,11 @@ import (
 
 var log = clog.NewWithPlugin(corefile.Directive)
 
-// owners is the one value that outlives a configuration: a reload hands streams
-// and catalogs over through it.
+// owners is the agent of the process, which outlives a configuration: it keeps streams and
+// catalogs through a reload.
 var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: metricsObserver{}})
 
-// page outlives a configuration as well.
+// page is the status of the process, which outlives a configuration as well.
 var page = status.New(owners, newLogger(log))
 
 var panics = panicReporter{loglimit.NewLogger(newLogger(log))}
@@ -109,17 +109,17 @@ func setup(c *caddy.Controller) error {
 	return nil
 }
 
-// storageKey finds the configuration of an instance.
+// storageKey is the key of the configuration in the storage of an instance.
 type storageKey struct{}
 
-// instanceConfig is what the server blocks that were read together have.
+// instanceConfig is the configuration of the server blocks that were read together.
 type instanceConfig struct {
 	status status.Configuration
-	blocks []*agent.Block // those that have started
+	blocks []*agent.Block // blocks that have started
 	hosts  []*hostname.Resolver
 }
 
-// configurationOf returns the configuration that the server block is read with.
+// configurationOf returns the configuration that the server block belongs to.
 func configurationOf(c *caddy.Controller) *instanceConfig {
 	known, ok := c.Get(storageKey{}).(*instanceConfig)
 	if !ok {
@@ -129,9 +129,9 @@ func configurationOf(c *caddy.Controller) *instanceConfig {
 	return known
 }
 
-// watchRestart registers retainRunning with the configurations that run now, which may
-// have no federation block. When the new one fails to start, CoreDNS calls
-// OnRestartFailed of the running ones only.
+// watchRestart registers retainRunning with the running configurations, which may have no
+// federation block. When the new configuration fails to start, CoreDNS calls OnRestartFailed of the
+// running ones only.
 func watchRestart() {
 	for _, instance := range caddy.Instances() {
 		instance.StorageMu.Lock()
@@ -155,7 +155,7 @@ func retainRunning() error {
 	return nil
 }
 
-// takeOver takes over the addresses of hosts that other configurations have looked up: a
+// takeOver takes over the addresses of hosts that other configurations have looked up, so that a
 // reload forgets none.
 func (f *Federation) takeOver(own *instanceConfig) {
 	for _, c := range allConfigurations() {
@@ -168,7 +168,7 @@ func (f *Federation) takeOver(own *instanceConfig) {
 	}
 }
 
-// allConfigurations returns those of all instances, with federation blocks or without.
+// allConfigurations returns the configurations of all instances, with federation blocks or without.
 func allConfigurations() (all []*instanceConfig) {
 	for _, instance := range caddy.Instances() {
 		instance.StorageMu.RLock()
@@ -180,7 +180,7 @@ func allConfigurations() (all []*instanceConfig) {
 	return all
 }
 
-// blockConfig returns what the agent needs to know of the server block.
+// blockConfig returns the configuration of the server block for the agent.
 func (f *Federation) blockConfig(configuration any, server *dnsserver.Config) agent.BlockConfig {
 	c := f.config
 	c.Configuration = configuration
@@ -188,9 +188,9 @@ func (f *Federation) blockConfig(configuration any, server *dnsserver.Config) ag
 	return c
 }
 
-// boundAddresses returns the addresses at which clients may reach the server, sorted:
-// those that it is bound to, or those of all interfaces when it is bound to none.
-// Loopback and link-local addresses are left out.
+// boundAddresses returns the addresses at which clients may reach the server, sorted: those that
+// the server is bound to, or those of all interfaces when it is bound to none. It leaves out
+// loopback and link-local addresses.
 func boundAddresses(hosts []string) []netip.Addr {
 	if len(hosts) == 0 || hosts[0] == "" {
 		hosts = nil

@@ -27,8 +27,12 @@ const (
 	pollInterval = time.Minute
 )
 
-// Source is the certificate, the key and the CA bundle of one side, its material, as its origin gives
-// them now. [Load] and [Open] make one. A Source is safe for concurrent use.
+// Source is the certificate, the key and the CA bundle of one side, its material, as its origin
+// gives them now. [Load] and [Open] make one. A Source is safe for concurrent use.
+//
+// Run and Reload replace the material as a whole, and a handshake reads it once, without a lock. A
+// Source also keeps the open connections that its handshakes have let in, so that newer material
+// can end them; a connection that ends is removed. It keeps no earlier material.
 type Source struct {
 	logger   *slog.Logger                // read-only after Open
 	origin   *followedOrigin             // read-only after Open

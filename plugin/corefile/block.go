@@ -124,16 +124,16 @@ type blockReader struct {
 	warnings []*MistakeError
 }
 
-// propertyLines are where a block has the first line of each of its properties, and under Directive
-// where it begins.
+// propertyLines are the first line of each property of a block, and under Directive the line where
+// the block begins.
 type propertyLines map[string]caddyfile.Dispenser
 
-// addMistakef keeps a mistake at the token that d is at.
+// addMistakef adds a mistake at the token that d is at.
 func (r *blockReader) addMistakef(d caddyfile.Dispenser, format string, args ...any) {
 	r.mistakes = append(r.mistakes, newMistake(d, format, args...))
 }
 
-// checkFiles keeps why the files of a property of a block cannot be used.
+// checkFiles adds a mistake if the files of a property of a block cannot be used.
 func (r *blockReader) checkFiles(property string, files mtls.Files, at propertyLines) {
 	if r.server.usable == nil || files == (mtls.Files{}) {
 		return
@@ -143,7 +143,7 @@ func (r *blockReader) checkFiles(property string, files mtls.Files, at propertyL
 	}
 }
 
-// compareBlock keeps what is wrong with a block beside those before it.
+// compareBlock adds a mistake for each conflict of a block with those before it.
 func (r *blockReader) compareBlock(b *Block, at propertyLines) {
 	start := at[Directive]
 	for i := range r.blocks {
@@ -170,11 +170,11 @@ func (r *blockReader) compareBlock(b *Block, at propertyLines) {
 	}
 }
 
-// readBlock reads a block. It reports whether the tokens behind it can be read.
+// readBlock returns a block. It reports whether the tokens behind the block can be read.
 func (r *blockReader) readBlock() (b Block, at propertyLines, whole bool) {
 	start := r.Dispenser // stays on the first line of the block
 	if r.Val() != Directive {
-		r.addMistakef(start, "unexpected %q", r.Val()) // behind a brace too many
+		r.addMistakef(start, "unexpected %q", r.Val()) // for example after one brace too many
 		return Block{}, nil, false
 	}
 	b = defaultBlock()
@@ -251,7 +251,7 @@ func (b *Block) missingProperty(set propertyLines) string {
 	return ""
 }
 
-// joinPaths makes relative paths begin at the root.
+// joinPaths joins relative paths to the root.
 func (b *Block) joinPaths(root string) {
 	files, page := &b.Owner.Identity.Files, &b.Status.Files
 	for _, file := range []*string{&files.Cert, &files.Key, &files.CA, &page.Cert, &page.Key, &page.CA, &b.Owner.Subscription.File} {
@@ -274,11 +274,10 @@ func (b *Block) overwrittenProperty() string {
 	return ""
 }
 
-// positionOf returns where the token that d is at stands in the Corefile.
+// positionOf returns the position in the Corefile of the token that d is at.
 func positionOf(d caddyfile.Dispenser) string { return d.File() + ":" + strconv.Itoa(d.Line()) }
 
-// setProperty sets one property. The caller puts the property's name in front of its
-// errors.
+// setProperty sets one property. The caller puts the name of the property before its errors.
 func (b *Block) setProperty(property string, args []string) (err error) {
 	owner := &b.Owner
 	switch known, ok := setting.PropertyOf(property); {
@@ -335,7 +334,7 @@ func (b *Block) setProperty(property string, args []string) (err error) {
 	return err
 }
 
-// addRename takes FROM TO.
+// addRename sets a rename from its arguments FROM TO.
 func (b *Block) addRename(args []string) error {
 	from, err := parseOrigin(args[0])
 	if err != nil {
@@ -360,7 +359,7 @@ func (b *Block) addRename(args []string) error {
 	return nil
 }
 
-// fallThrough takes [ZONES...].
+// fallThrough sets the zones that fall through from its arguments [ZONES...].
 func (b *Block) fallThrough(args []string) error {
 	if len(args) == 0 {
 		b.Fall.SetZonesFromArgs(nil) // every zone
@@ -379,8 +378,7 @@ func (b *Block) fallThrough(args []string) error {
 	return nil
 }
 
-// parseOrigins returns the zones of args, or those of the server block when there
-// are none.
+// parseOrigins returns the zones in args, or those of the server block when args are empty.
 func parseOrigins(args, serverBlock []string) ([]federation.FQDN, error) {
 	if len(args) == 0 {
 		args = zonesOf(serverBlock)
@@ -406,9 +404,9 @@ func zonesOf(keys []string) []string {
 	return slices.Compact(zones)
 }
 
-// checkNested refuses a zone that contains the name of another zone's name server,
-// dns.ZONE or a name below it: its owner could publish there, and clients of the
-// other zone would not find the name server.
+// checkNested returns an error if a zone contains the name of another zone's name server, dns.ZONE
+// or a name below it. The owner of that zone could publish there, and clients of the other zone
+// would not find the name server.
 func checkNested(blocks []Block) error {
 	var origins []federation.FQDN
 	for i := range blocks {
@@ -423,8 +421,8 @@ func checkNested(blocks []Block) error {
 	return nil
 }
 
-// conflictWith returns why two blocks cannot stand in one server block, or nil. The
-// caller appends the position of the other block.
+// conflictWith returns why one server block cannot have both blocks, or nil. The caller appends the
+// position of the other block.
 func (b *Block) conflictWith(other *Block) error {
 	if err := b.StatusConflict(other); err != nil {
 		return err
@@ -451,8 +449,8 @@ func (b *Block) conflictWith(other *Block) error {
 	return nil
 }
 
-// StatusConflict returns why two blocks of one process, of any server blocks, cannot have
-// their status, or nil. The caller appends the position of the other block.
+// StatusConflict returns why one process cannot have the status of both blocks, of any server
+// blocks, or nil. The caller appends the position of the other block.
 func (b *Block) StatusConflict(other *Block) error {
 	if b.Status == (page.Config{}) || other.Status == (page.Config{}) || b.Status == other.Status {
 		return nil

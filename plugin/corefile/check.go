@@ -58,7 +58,7 @@ func Check(name string, input io.Reader, usable func(mtls.Files) error) (mistake
 	return mistakes, warnings
 }
 
-// mistakesOf returns the mistakes of an error of Parse.
+// mistakesOf returns the mistakes in an error of Parse.
 func mistakesOf(err error) []*MistakeError {
 	var found []*MistakeError
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -74,7 +74,7 @@ func mistakesOf(err error) []*MistakeError {
 // placed matches the errors of the parser of Corefiles.
 var placed = regexp.MustCompile(`(?s)^(.*):(\d+) - (?:Error during parsing: )?(.*)$`)
 
-// shapeMistake returns the mistake that an error of the parser of Corefiles is about.
+// shapeMistake returns the mistake in an error of the parser of Corefiles.
 func shapeMistake(name string, err error) *MistakeError {
 	match := placed.FindStringSubmatch(err.Error())
 	if match == nil {
@@ -84,8 +84,8 @@ func shapeMistake(name string, err error) *MistakeError {
 	return &MistakeError{File: match[1], Line: line, Text: match[3]}
 }
 
-// checkKeys returns what is wrong with the zones and ports that a server block is for. Those
-// before it are in served.
+// checkKeys returns what is wrong with the zones and ports of a server block. Served has those of
+// the server blocks before it.
 func checkKeys(name string, s caddyfile.ServerBlock, served map[string]bool) []*MistakeError {
 	var found []*MistakeError
 	add := func(text string) {

@@ -9,7 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/setting"
 )
 
-// MistakeError is what is wrong with a Corefile, or is probably not meant.
+// MistakeError is something wrong in a Corefile, or something that is probably not meant.
 type MistakeError struct {
 	File string
 	Line int    // from 1; 0 for the whole file
@@ -21,7 +21,7 @@ func (m *MistakeError) Error() string {
 	return fmt.Sprintf("%s:%d - Error during parsing: %s", m.File, m.Line, m.Text)
 }
 
-// newMistake returns one at the token that d is at.
+// newMistake returns a mistake at the token that d is at.
 func newMistake(d caddyfile.Dispenser, format string, args ...any) *MistakeError {
 	return &MistakeError{File: d.File(), Line: d.Line(), Text: fmt.Sprintf(format, args...)}
 }

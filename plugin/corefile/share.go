@@ -12,10 +12,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 )
 
-// ofSharing are the properties that say how names are shared: without share they say nothing.
+// ofSharing are the properties that say how names are shared. Without share they have no effect.
 var ofSharing = []string{"tier", "min"}
 
-// shareNames takes NAME...
+// shareNames sets the shared names from its arguments NAME...
 func (b *Block) shareNames(args []string) (err error) {
 	s := &b.Zone.Sharing
 	known := len(s.Names)
@@ -30,7 +30,7 @@ func (b *Block) shareNames(args []string) (err error) {
 	return nil
 }
 
-// addTier takes N [LABEL].
+// addTier adds a tier from its arguments N [LABEL].
 func (b *Block) addTier(args []string) error {
 	s := &b.Zone.Sharing
 	n, err := strconv.Atoi(args[0])
@@ -57,7 +57,7 @@ func (b *Block) addTier(args []string) error {
 	return nil
 }
 
-// compareMin keeps a mistake where two blocks that share a name differ in min.
+// compareMin adds a mistake where two blocks that share a name have a different min.
 func (r *blockReader) compareMin(b, other *Block, at, others propertyLines) {
 	what, both := b.Zone.SharesWith(&other.Zone)
 	if mine, its := b.Zone.Sharing.Min, other.Zone.Sharing.Min; both && mine != its {
@@ -67,8 +67,8 @@ func (r *blockReader) compareMin(b, other *Block, at, others propertyLines) {
 	}
 }
 
-// minLine returns the line that says the value of min, and the words for it. A default stands where the
-// block has share.
+// minLine returns the line with the value of min, and words for the value. For a default, it is the
+// line of share.
 func (p propertyLines) minLine(value int) (line caddyfile.Dispenser, words string) {
 	if line, ok := p["min"]; ok {
 		return line, strconv.Itoa(value)
@@ -76,7 +76,7 @@ func (p propertyLines) minLine(value int) (line caddyfile.Dispenser, words strin
 	return p["share"], strconv.Itoa(value) + " by default"
 }
 
-// warnUnshared warns of each pattern of names that no other block shares.
+// warnUnshared adds a warning for each pattern of names that no other block shares.
 func (r *blockReader) warnUnshared() {
 	var config zone.Config
 	for i := range r.blocks {

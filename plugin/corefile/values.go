@@ -64,7 +64,7 @@ func parseFiles(args []string) (mtls.Files, error) {
 	return mtls.Files{Cert: args[0], Key: args[1], CA: args[2]}, nil
 }
 
-// parseSPIFFE takes SOCKET [TRUST_DOMAIN...].
+// parseSPIFFE returns the SPIFFE origin of the arguments SOCKET [TRUST_DOMAIN...].
 func parseSPIFFE(args []string) (mtls.SPIFFE, error) {
 	if args[0] == "" {
 		return mtls.SPIFFE{}, errors.New("the socket is empty; name that of the agent, such as unix:///run/spire/agent.sock")
@@ -79,7 +79,7 @@ func parseSPIFFE(args []string) (mtls.SPIFFE, error) {
 
 func parseVerbatim(s string) (string, error) { return s, nil }
 
-// parseStatus takes ADDRESS [CERT KEY CA].
+// parseStatus returns the status of the arguments ADDRESS [CERT KEY CA].
 func parseStatus(args []string) (c page.Config, err error) {
 	host, port, err := net.SplitHostPort(args[0])
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package loopback is a CoreDNS server as an upstream of its own: the hosts that owners
-// name are looked up as a client of the server would, in whatever plugins it has.
+// Package loopback makes a CoreDNS server its own upstream: a [DirectUpstream] or a [NetworkUpstream] looks
+// up the hosts that owners name as a client of the server would, in whatever plugins it has.
 //
 // Only packages of this module import it: it is not a stable API.
 package loopback
@@ -17,14 +17,13 @@ import (
 
 // DirectUpstream asks the plugins of a server. It implements hostname.Upstream.
 //
-// What is found is given to every client, so it must not depend on the one that
-// happened to ask first. A look-up is therefore a query of the server's own, from
-// its own address. Plugins such as acl and view would answer each client
-// differently.
+// Every client gets the result, so it must not depend on the client that happened to ask first. A
+// look-up is therefore a query of the server's own, from its own address. Plugins such as acl and
+// view would answer each client differently.
 type DirectUpstream struct{ Server *dnsserver.Server }
 
-// Address returns the address that the server listens on. Of two servers with the
-// same server block, each may find another answer.
+// Address returns the address that the server listens on. Two servers with the same server block
+// may have different answers.
 func (d DirectUpstream) Address() string { return d.Server.Address() }
 
 // Ask sends the query through the plugins of the server.
@@ -38,15 +37,15 @@ func (d DirectUpstream) Ask(ctx context.Context, host string, qtype uint16, dept
 	return w.reply // nil where acl drops the query
 }
 
-// NetworkUpstream asks a server over the network: CoreDNS gives its dnsserver.Server to nobody
-// but with a query. It implements hostname.Upstream.
+// NetworkUpstream asks a server over the network, because CoreDNS gives its dnsserver.Server away
+// only with a query. It implements hostname.Upstream.
 type NetworkUpstream struct {
-	listen  string // as dnsserver.Server.Address
+	listen  string // as dnsserver.Server.Address has it
 	address string // host:port
 }
 
-// NewNetwork returns how the server of a server block can be asked, by the keys of the
-// block and the hosts that it is bound to, or nil where it has no plain DNS.
+// NewNetwork returns an upstream for the server of a server block, by the keys of the block and the
+// hosts that it is bound to, or nil where the block has no plain DNS.
 func NewNetwork(keys, hosts []string) *NetworkUpstream {
 	for _, key := range keys {
 		i := strings.LastIndexByte(key, ':')
@@ -81,9 +80,8 @@ func (n *NetworkUpstream) Ask(ctx context.Context, host string, qtype uint16, _ 
 	return reply
 }
 
-// AddressOf returns the address of a server that listens on an address of the
-// form of dnsserver.Server.Addr: the one that it is bound to, or loopback when it
-// is bound to none.
+// AddressOf returns the address of a server that listens on an address of the form of
+// dnsserver.Server.Addr: the one that it is bound to, or loopback when it is bound to none.
 func AddressOf(listen string) *net.TCPAddr {
 	if _, rest, ok := strings.Cut(listen, "://"); ok {
 		listen = rest
@@ -97,8 +95,8 @@ func AddressOf(listen string) *net.TCPAddr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, uint16(port)))
 }
 
-// replyWriter is the server as its own client. It seems to ask over TCP, so no
-// plugin truncates the reply.
+// replyWriter is the server as its own client. It appears to ask over TCP, so that no plugin
+// truncates the reply.
 type replyWriter struct {
 	address *net.TCPAddr
 	reply   *dns.Msg

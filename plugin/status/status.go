@@ -1,6 +1,6 @@
-// Package status is the status of the process, which the property status of a federation
-// block serves: the owners, the zones of the server blocks, and why a name is answered as
-// it is. It decides at which ports it is served, and for how long, through reloads.
+// Package status serves the status of the process, which a federation block asks for with its property
+// status: a [Page] has the owners, the zones of the server blocks, and why a name is answered as
+// it is. It also decides at which ports the status is served, and for how long, through reloads.
 //
 // Only packages of this module import it: it is not a stable API.
 package status
@@ -25,12 +25,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
-// Configuration is all server blocks that are read together. Its address stands for it.
+// Configuration stands for all server blocks that are read together. Its address identifies it.
 type Configuration struct {
-	statusBlock *corefile.Block // that says where the status is served, or nil; written by Add only
+	statusBlock *corefile.Block // the block that says where the status is served, or nil; only Add writes it
 }
 
-// Add takes what the blocks of one more server block say of the status.
+// Add adds what the blocks of one more server block say of the status, or returns a conflict
+// between them.
 func (c *Configuration) Add(blocks []corefile.Block) error {
 	for i := range blocks {
 		b := &blocks[i]
@@ -58,22 +59,24 @@ type Block interface {
 	Explain(ctx context.Context, name string, qtype uint16) (status.BlockAnswer, bool)
 }
 
-// shownBlock is a block with the configuration that it belongs to.
+// shownBlock is a block with its configuration.
 type shownBlock struct {
 	Block
 
 	configuration *Configuration
 }
 
-// Page is the status of the process. It implements page.ReportSource. Its listener lives
-// for as long as a configuration wants it: a reload that leaves it as it is does not
-// touch it, and one that fails does not either.
+// Page is the status of the process. It implements page.ReportSource. It keeps the started server
+// blocks and the ports that their configurations want: a start adds to them, under mu, and
+// KeepConfigurations removes those of other configurations. A port lives for as long as a
+// configuration wants it, so that neither a reload that leaves the status as it is nor one that
+// fails touches the listener. A Page keeps no report, because each request reads the state anew.
 type Page struct {
 	// Read-only.
 	agent  *agent.Agent
 	logger *slog.Logger
 	began  time.Time
-	asking chan struct{} // has room for as many as may ask why at a time
+	asking chan struct{} // has room for maxAsking calls of Why
 
 	mu       sync.Mutex    // guards the fields below
 	blocks   []shownBlock  // in the order of their start
@@ -84,19 +87,19 @@ type Page struct {
 type statusPort struct {
 	config page.Config
 	users  []*Configuration
-	end    func() // ends it, and waits for the end
+	end    func() // stops serving, and waits for the end
 }
 
 // maxAsking bounds how many answers are explained at a time. Each may wait for hosts.
 const maxAsking = 4
 
-// New returns the status of a process whose owners the agent has. It is served nowhere.
+// New returns the status of a process with the owners of the agent. It is served nowhere yet.
 func New(a *agent.Agent, logger *slog.Logger) *Page {
 	return &Page{agent: a, logger: logger, began: time.Now(), asking: make(chan struct{}, maxAsking)}
 }
 
-// OpenPort serves the status for a configuration, where it wants that, once. It fails when the
-// files or the port cannot be had.
+// OpenPort serves the status for a configuration, if that wants it, once. It fails when the files
+// or the port cannot be used.
 func (p *Page) OpenPort(c *Configuration) error {
 	if c.statusBlock == nil {
 		return nil
@@ -124,8 +127,8 @@ func (p *Page) OpenPort(c *Configuration) error {
 	return nil
 }
 
-// servePort serves the status at a port. The function that it returns ends that, and waits for
-// the end.
+// servePort serves the status at a port, and returns a function that stops that and waits for the
+// end.
 func (p *Page) servePort(server *page.Server) func() {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // CoreDNS has no context for what outlives a configuration
 	var serving sync.WaitGroup
@@ -147,8 +150,8 @@ func (p *Page) ShowBlock(c *Configuration, b Block) {
 	p.blocks = append(p.blocks, shownBlock{b, c})
 }
 
-// KeepConfigurations forgets all configurations but those that keep returns true for. The ports that
-// nobody wants any more are closed when it returns.
+// KeepConfigurations removes all configurations except those for which keep returns true. Ports
+// that no configuration wants any more are closed when it returns.
 func (p *Page) KeepConfigurations(keep func(*Configuration) bool) {
 	p.mu.Lock()
 	p.blocks = slices.DeleteFunc(p.blocks, func(b shownBlock) bool { return !keep(b.configuration) })
@@ -162,12 +165,12 @@ func (p *Page) KeepConfigurations(keep func(*Configuration) bool) {
 	})
 	p.mu.Unlock()
 	for _, s := range over {
-		s.end() // not under the lock, which answers under way take
+		s.end() // not under the lock, because answers in progress take it
 	}
 }
 
-// runningBlocks returns the server blocks that answer: in a reload those of the configuration
-// before it, which stays if the new one fails.
+// runningBlocks returns the server blocks that answer. In a reload these are the blocks of the
+// earlier configuration, which stays if the new one fails.
 func (p *Page) runningBlocks() []Block {
 	p.mu.Lock()
 	defer p.mu.Unlock()

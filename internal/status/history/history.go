@@ -1,5 +1,5 @@
-// Package history says what there is to know of an owner that is followed: the state of
-// its mirror as a report, and what happened lately to its services.
+// Package history reports on an owner that is followed: [ReportOwner] returns the state of its mirror as a
+// report, and a [ServiceLog] keeps what happened lately to its services.
 package history
 
 import (
@@ -24,18 +24,20 @@ const (
 	maxText = 1024
 )
 
-// ServiceLog is what happened lately to the services of an owner, which its catalog forgets. It is safe
-// for concurrent use, and none of its methods waits for more than a copy of it. It is bounded,
-// whatever the owner sends. The zero value is empty.
+// ServiceLog keeps what happened lately to the services of an owner, because its catalog forgets
+// that: refusals, services that are gone, and the rate of updates. The mirror of the owner adds to
+// it. It has at most limit refusals and limit services that are gone, of which the oldest are
+// dropped, and bounds each text: so an owner cannot fill memory. It is safe for concurrent use, and
+// none of its methods waits for more than a copy of the log. The zero value is empty.
 type ServiceLog struct {
 	mu       sync.Mutex                                    // guards the rest
 	refusals *simplelru.LRU[string, status.RefusedService] // the newest of each service; nil: none yet
 	gone     []status.GoneService                          // a ring, once it is full
-	next     int                                           // where the next one goes then
+	next     int                                           // where the next entry goes in a full ring
 	updates  eventRate
 }
 
-// NotePublished notes the services that are gone with these changes, or from their fqdn.
+// NotePublished adds the services that these changes remove, or move away from their fqdn.
 func (l *ServiceLog) NotePublished(changes []catalog.Change, now time.Time) {
 	// Of a whole catalog only so many would be remembered.
 	first, n := len(changes), 0
@@ -57,7 +59,7 @@ func (l *ServiceLog) NotePublished(changes []catalog.Change, now time.Time) {
 	}
 }
 
-// addGone notes that a service is gone. It is called with mu held.
+// addGone adds a service that is gone. The caller holds mu.
 func (l *ServiceLog) addGone(g status.GoneService) {
 	if len(l.gone) < limit {
 		l.gone = append(l.gone, g)
@@ -67,7 +69,7 @@ func (l *ServiceLog) addGone(g status.GoneService) {
 	l.next = (l.next + 1) % limit
 }
 
-// departureCause returns why a change takes a service from its fqdn, or "".
+// departureCause returns why a change removes a service from its fqdn, or "".
 func departureCause(c *catalog.Change) string {
 	switch {
 	case c.Kind() == catalog.Confirmed || c.Was.IsZero():
@@ -80,7 +82,7 @@ func departureCause(c *catalog.Change) string {
 	return ""
 }
 
-// NoteResponse notes a response that was accepted. It ends the refusal of the service.
+// NoteResponse records an accepted response, which ends the refusal of its service.
 func (l *ServiceLog) NoteResponse(op wire.Operation, name string, now time.Time) {
 	if op != wire.Upsert && op != wire.Delete {
 		return
@@ -93,7 +95,7 @@ func (l *ServiceLog) NoteResponse(op wire.Operation, name string, now time.Time)
 	}
 }
 
-// NoteRefusal notes a response that was refused. It takes the place of an earlier one of the service.
+// NoteRefusal records a refused response, in place of an earlier one for the same service.
 func (l *ServiceLog) NoteRefusal(invalid *federation.InvalidError, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +112,7 @@ func (l *ServiceLog) NoteRefusal(invalid *federation.InvalidError, now time.Time
 	})
 }
 
-// Refusals returns what is refused, newest first.
+// Refusals returns the refused services, newest first.
 func (l *ServiceLog) Refusals() (all []status.RefusedService) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +139,7 @@ func (l *ServiceLog) UpdateRate(now time.Time) status.EventRate {
 	return l.updates.reportAt(now)
 }
 
-// truncateText returns a copy of at most so many octets of a text.
+// truncateText returns a copy of a text, cut to so many octets at most.
 func truncateText(s string, most int) string {
 	if len(s) > most {
 		for most > 0 && !utf8.RuneStart(s[most]) {

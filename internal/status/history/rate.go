@@ -19,8 +19,8 @@ func (r *eventRate) countEvent(now time.Time) {
 	r.minutes.addEvent(now.Unix() / 60)
 }
 
-// reportAt returns how many events there were in the minute and in the hour before now, to
-// the second and to the minute.
+// reportAt returns how many events there were in the minute and in the hour before now. The minute
+// counts by seconds, and the hour by minutes.
 func (r *eventRate) reportAt(now time.Time) status.EventRate {
 	return status.EventRate{
 		LastMinute: r.seconds.sumUntil(now.Unix()), LastHour: r.minutes.sumUntil(now.Unix() / 60), Last: r.last.UTC(),
@@ -33,7 +33,7 @@ type slidingWindow struct {
 	end    int64 // the unit of the newest count
 }
 
-// advanceTo makes a unit the newest one.
+// advanceTo makes a unit the newest one, and clears the counts of the units in between.
 func (w *slidingWindow) advanceTo(unit int64) {
 	for ; w.end < unit; w.end++ {
 		if unit-w.end > int64(len(w.counts)) {
@@ -48,7 +48,7 @@ func (w *slidingWindow) addEvent(unit int64) {
 	w.counts[unit%int64(len(w.counts))]++
 }
 
-// sumUntil returns the count of the units up to this one, without a change.
+// sumUntil returns the sum of the units up to this one, and changes nothing.
 func (w *slidingWindow) sumUntil(unit int64) int {
 	n := 0
 	for at := max(unit-int64(len(w.counts))+1, w.end-int64(len(w.counts))+1, 0); at <= min(unit, w.end); at++ {

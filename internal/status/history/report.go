@@ -54,9 +54,9 @@ func ReportOwner(id string, s *consumer.Status, retention time.Duration, log *Se
 	return u
 }
 
-// AddCertificates says in a report when the certificate of this side and the next of its authorities
-// expire, and what trouble there is with them: of a source as mtls.Source has it. Without a
-// certificate that is why there is no stream, whatever the last attempt says.
+// AddCertificates adds to a report when the certificate of this side and the next of its
+// authorities expire, and the trouble with them, as mtls.Source has these. Without a certificate
+// the trouble is why there is no stream, whatever the last attempt says.
 func AddCertificates(u *status.FollowedOwner, certificate, authority time.Time, trouble error) {
 	u.Certificate, u.Authority = certificate.UTC(), authority.UTC()
 	if trouble == nil {
