@@ -94,7 +94,7 @@ const (
 	Synced     State = "synced"     // the copy is what the owner has, or was until 5 s ago
 	Stale      State = "stale"      // the stream is lost, and the retention runs
 	Expired    State = "expired"    // the retention is over, and the services are gone
-	Parked     State = "parked"     // the owner does not let this consumer in, and is asked again now and then
+	Parked     State = "parked"     // the owner does not let this consumer in; the next attempt is within minutes
 )
 
 // Status is a copy of a catalog at a glance. Times are zero where there is none.

@@ -81,7 +81,7 @@ const (
 	Pending    State = iota // it is not registered yet, or not any more: Status.Err says why, once there is a reason
 	Registered              // an owner has stored it, and publishes it unless Status.Waits
 	Lost                    // it was registered, and the stream to the owner is gone: it stays until Status.Until, and is registered again before if an owner can be reached
-	Refused                 // it breaks a rule of the owner, which is asked again now and then
+	Refused                 // it breaks a rule of the owner; the provider asks again within minutes
 )
 
 // String returns the name of the state.

@@ -76,7 +76,7 @@ const (
 	NoData      AnswerVerdict = "no-data"      // the name exists and has no records of the type
 	NoName      AnswerVerdict = "no-name"      // nobody publishes the name, and all owners are known
 	NoNameLost  AnswerVerdict = "no-name-lost" // nobody publishes the name now, and an owner that may is lost
-	NotKnownYet AnswerVerdict = "not-known"    // an owner that may publish the name has not sent a complete catalog yet yet
+	NotKnownYet AnswerVerdict = "not-known"    // an owner that may publish the name has not sent a complete catalog yet
 	Refused     AnswerVerdict = "refused"      // nobody publishes the name, and a service that an owner has for it is refused
 	Unresolved  AnswerVerdict = "unresolved"   // an endpoint's host cannot be resolved
 	Denied      AnswerVerdict = "denied"       // every address of the endpoints' hosts is one that the owner may not publish

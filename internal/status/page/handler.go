@@ -68,7 +68,7 @@ func NewHandler(source ReportSource) http.Handler {
 		// may have links, and nothing that asks by itself (Fetch Metadata Request Headers,
 		// Sec-Fetch-Site).
 		if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
-			http.Error(w, "this page is not for pages from elsewhere", http.StatusForbidden)
+			http.Error(w, "this page does not answer requests that other sites make", http.StatusForbidden)
 			return
 		}
 		if !limitBody(w, r) {
@@ -136,7 +136,7 @@ func (h statusHandler) postForm(act func(url.Values) (any, error)) http.HandlerF
 		}
 		// ParseForm takes no form of several parts, which could be written to the disk.
 		if err := r.ParseForm(); err != nil || subtle.ConstantTimeCompare([]byte(r.PostForm.Get("token")), []byte(h.token)) != 1 {
-			http.Error(w, "this form is not from the page as it is now; go back and reload it", http.StatusForbidden)
+			http.Error(w, "the page has changed since this form was loaded; go back and reload the page", http.StatusForbidden)
 			return
 		}
 		if _, err := act(r.PostForm); err != nil {

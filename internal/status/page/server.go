@@ -180,7 +180,7 @@ func localOnly(next http.Handler) http.Handler {
 		}
 		if _, err := netip.ParseAddr(host); err != nil && !strings.EqualFold(host, "localhost") {
 			setSecurityHeaders(w.Header())
-			http.Error(w, "ask for this page by localhost or by an address", http.StatusMisdirectedRequest)
+			http.Error(w, "this page answers only requests for localhost or for an IP address", http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
