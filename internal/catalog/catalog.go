@@ -208,15 +208,15 @@ type streamState struct {
 
 // New returns an empty catalog of an owner that has not been reached yet.
 func New(rules Rules) *Catalog {
-	return &Catalog{rules: rules.withDefaults(), records: newRecordTable(), ids: newServiceIDs(), fqdns: newFQDNCounts()}
+	return &Catalog{rules: withDefaults(rules), records: newRecordTable(), ids: newServiceIDs(), fqdns: newFQDNCounts()}
 }
 
 // withDefaults returns the rules with the defaults in place of zero fields.
-func (r Rules) withDefaults() Rules {
-	r.Retention = cmp.Or(r.Retention, DefaultRetention)
-	r.Settle = cmp.Or(r.Settle, DefaultSettle)
-	r.Admits = cmp.Or(r.Admits, "all")
-	return r
+func withDefaults(rules Rules) Rules {
+	rules.Retention = cmp.Or(rules.Retention, DefaultRetention)
+	rules.Settle = cmp.Or(rules.Settle, DefaultSettle)
+	rules.Admits = cmp.Or(rules.Admits, "all")
+	return rules
 }
 
 // OpenStream records that a stream to the owner is open, and starts a new generation.
@@ -389,7 +389,7 @@ func (c *Catalog) Rules() Rules { return c.rules }
 // service.
 func (c *Catalog) SetRules(rules Rules, now time.Time) {
 	before := c.rules
-	rules = rules.withDefaults()
+	rules = withDefaults(rules)
 	full := isLowerLimit(rules.MaxCatalog, before.MaxCatalog)
 	c.rules = rules
 	if !c.omitsServices() {
