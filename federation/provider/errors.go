@@ -1,17 +1,15 @@
 package provider
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/internal/connect"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
@@ -70,46 +68,11 @@ func kindOf(err error) string {
 	return fmt.Sprintf("%T", err)
 }
 
-// dialLog records why a connection could not be made, which gRPC reports only in the text of a
-// status. It is the credentials and the dialer of one connection, and keeps its first failure.
-type dialLog struct {
-	credentials.TransportCredentials
-
-	address string
-	dial    func(ctx context.Context, address string) (net.Conn, error)
-	first   atomic.Pointer[error]
-}
-
-// explainError returns err in a form that is safe to show. If gRPC only says that there is no
-// connection, it returns the recorded failure.
-func (l *dialLog) explainError(err error) error {
+// explainError returns err in a form that is safe to show or, if gRPC only says that there is
+// no connection, what the attempt has recorded of that.
+func explainError(err error, attempt *connect.Attempt) error {
 	if _, ok := status.FromError(err); err == nil || !ok && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if first := l.first.Load(); first != nil {
-		return *first
-	}
-	return streamError{err}
+	return attempt.Explain(streamError{err})
 }
-
-func (l *dialLog) dialAddress(ctx context.Context, _ string) (net.Conn, error) {
-	conn, err := l.dial(ctx, l.address)
-	if err != nil {
-		l.first.CompareAndSwap(nil, &err)
-	}
-	return conn, err
-}
-
-// ClientHandshake implements credentials.TransportCredentials.
-func (l *dialLog) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := l.TransportCredentials.ClientHandshake(ctx, authority, raw)
-	if err != nil {
-		shown := fmt.Errorf("TLS handshake: %w", err)
-		l.first.CompareAndSwap(nil, &shown)
-	}
-	return conn, info, err
-}
-
-// Clone implements credentials.TransportCredentials. It returns l itself, because a connection has
-// one record.
-func (l *dialLog) Clone() credentials.TransportCredentials { return l }

@@ -9,11 +9,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 )
 
 const (
@@ -299,6 +303,23 @@ func TestNotLetIn(t *testing.T) {
 		if n := len(w.times("dial")); n > 30 {
 			t.Errorf("it was tried again %d times in an hour", n)
 		}
+	})
+}
+
+// In TLS 1.3 a program is done with its handshake before the owner has judged the program's certificate: the
+// alert that says why comes with the first that is read.
+func TestCertificateRefused(t *testing.T) {
+	bubble(t, func(w *testProgram) {
+		authority, foreign := pki.New(t), must.Get(mtls.NewAuthority("foreign", 24*time.Hour))(t)
+		w.Serve(w, a, network.GRPC(grpc.NewServer(grpc.Creds(pki.Source(t, authority, pki.Named("a")).Server()))))
+		issued := must.Get(foreign.Issue(pki.Named("program.example")))(t)
+		issued.CA = authority.PEM()
+		files := pki.Files(t.TempDir())
+		must.Do(t, issued.WriteFiles(files))
+		w.identity.Of = mtls.Consumer{Source: must.Get(mtls.Load(files, nil))(t), ServerName: "a"}.Credentials
+		w.run(w.provider(a), one)
+		synctest.Wait()
+		w.expect(isOne+`pending: TLS handshake: remote error: tls: unknown certificate authority`, "status")
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/hamlet-federation/coredns-federation/internal/connect"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -51,12 +52,12 @@ type registrationStream struct {
 func (p *Provider) holdStream(ctx context.Context, o *ownerTarget) (useful bool, err error) {
 	ttl := p.shortestTTL()
 	s := &registrationStream{address: o.address, patience: max(ttl/2, p.patience, minInterval), failed: make(chan error, 1)}
-	dialLog := &dialLog{TransportCredentials: p.config.Identity.Credentials(o.address), address: o.address, dial: p.config.Dial}
+	attempt := &connect.Attempt{Address: o.address, Dial: p.config.Dial}
 	defer func() {
-		err = dialLog.explainError(err)
+		err = explainError(err, attempt)
 		p.loseStream(s, err)
 	}()
-	conn, err := p.newConnection(ttl, dialLog)
+	conn, err := p.newConnection(ttl, attempt)
 	if err != nil {
 		return false, err
 	}
@@ -88,10 +89,10 @@ func (p *Provider) holdStream(ctx context.Context, o *ownerTarget) (useful bool,
 
 // newConnection returns a connection for one stream. Each stream has its own, so that gRPC's
 // backoff between connections never applies.
-func (p *Provider) newConnection(ttl time.Duration, w *dialLog) (*grpc.ClientConn, error) {
+func (p *Provider) newConnection(ttl time.Duration, attempt *connect.Attempt) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///owner", // the dialer knows the address
-		grpc.WithContextDialer(w.dialAddress),
-		grpc.WithTransportCredentials(w),
+		grpc.WithContextDialer(attempt.DialOnce),
+		grpc.WithTransportCredentials(attempt.Credentials(p.config.Identity.Credentials(attempt.Address))),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: max(ttl/2, p.patience, minInterval)}),
 		// Where the ttl is short, an Active without an answer shows earlier than a ping that the
 		// connection is dead.

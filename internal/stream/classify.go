@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/connect"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
@@ -45,14 +46,14 @@ type sessionError struct {
 // from the owner itself, because no stream is opened before the owner has proved its identity.
 func classifyEnd(err error) sessionError {
 	code := status.Code(err)
-	f, below := errors.AsType[*connectError](err)
+	f, below := errors.AsType[*connect.DialError](err)
 	after := retryAfter(err)
 	_, unwanted := errors.AsType[UnwantedError](err)
 	r, resumed := errors.AsType[*resumeError](err)
 	switch {
 	// Whatever is wrong with a handshake may pass: clocks get set, certificates get
 	// renewed, and what answered in plain text was not the owner.
-	case below && f.handshake && !isCutOff(err):
+	case below && f.Handshake && !isCutOff(err):
 		return sessionError{verdict: slow, code: codes.Unavailable, err: err}
 	// Nobody listens yet, or the name is not there: a restart ends in that way. What stands before
 	// the owner may accept connections meanwhile, and has nobody to pass them on to.
@@ -113,16 +114,6 @@ func isUnreadable(err error) bool {
 		strings.HasPrefix(status.Convert(err).Message(), "grpc: received message larger than max")
 }
 
-// alertText returns the alert with which the owner ended the TLS handshake, and whether there is
-// one.
-func alertText(err error) (text string, ok bool) {
-	op, ok := errors.AsType[*net.OpError](err)
-	if !ok || op.Op != "remote error" { // as crypto/tls calls it
-		return "", false
-	}
-	return op.Err.Error(), true
-}
-
 func (e sessionError) Error() string {
 	if e.code == codes.OK {
 		return "the owner closed the stream"
@@ -158,17 +149,17 @@ func (e sessionError) logKey() string {
 			kind.WriteString(err.Cause)
 		}
 	}
-	text, _ := alertText(e.err)
+	text, _ := connect.AlertText(e.err)
 	return kind.String() + text
 }
 
 // Remedy returns what to do about the end of the session, or "". Section "Why there is no stream"
 // of docs/runbook.md says the same at length.
 func (e sessionError) Remedy() string {
-	if text, ok := alertText(e.err); ok {
+	if text, ok := connect.AlertText(e.err); ok {
 		var own mtls.Shown
-		if away, ok := errors.AsType[*turnedAwayError](e.err); ok {
-			own = away.own
+		if away, ok := errors.AsType[*connect.AlertError](e.err); ok {
+			own = away.Own
 		}
 		return alertRemedy(text, own)
 	}
@@ -177,7 +168,7 @@ func (e sessionError) Remedy() string {
 	}
 	var plain tls.RecordHeaderError
 	var name *net.DNSError
-	f, below := errors.AsType[*connectError](e.err)
+	f, below := errors.AsType[*connect.DialError](e.err)
 	own, ownFile := errors.AsType[interface {
 		error
 		Remedy() string
@@ -189,11 +180,11 @@ func (e sessionError) Remedy() string {
 		return "wait a moment; if this lasts, have the owner repair the source that its catalog waits for: the owner's status page and log say which"
 	case errors.As(e.err, &plain):
 		return "whatever listens at this port does not speak TLS; check the address"
-	case below && !f.handshake && errors.As(e.err, &name):
+	case below && !f.Handshake && errors.As(e.err, &name):
 		return "correct the name in the address of the owner, or the resolver of this machine"
-	case below && !f.handshake && errors.Is(e.err, syscall.ECONNREFUSED):
+	case below && !f.Handshake && errors.Is(e.err, syscall.ECONNREFUSED):
 		return "start the owner; if it runs, compare the address that it listens on with the address here"
-	case below && !f.handshake && (isTimeout(e.err) || errors.Is(e.err, syscall.EHOSTUNREACH) || errors.Is(e.err, syscall.ENETUNREACH)):
+	case below && !f.Handshake && (isTimeout(e.err) || errors.Is(e.err, syscall.EHOSTUNREACH) || errors.Is(e.err, syscall.ENETUNREACH)):
 		return "check the address of the owner, its machine, and the firewalls and links in between"
 	case below && isTimeout(e.err), errors.Is(e.err, errSilent), isUnansweredPing(e):
 		return "open the owner's status page: if it does not answer either, restart the owner; if it does, the network in between drops packets"

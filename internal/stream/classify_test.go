@@ -20,12 +20,13 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/hamlet-federation/coredns-federation/internal/connect"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // alerted is the error of a handshake that the peer ended with an alert.
 func alerted(alert tls.AlertError) error {
-	return &connectError{true, &net.OpError{Op: "remote error", Err: alert}}
+	return &connect.DialError{Handshake: true, Err: &net.OpError{Op: "remote error", Err: alert}}
 }
 
 // What each end of a session calls for, says, and advises.
@@ -38,41 +39,41 @@ func TestClassify(t *testing.T) {
 		text    string
 		remedy  string // its beginning
 	}{
-		"refused connection": {&connectError{false, syscall.ECONNREFUSED}, quick, codes.Unavailable, "connection refused", "start the owner"},
+		"refused connection": {&connect.DialError{Err: syscall.ECONNREFUSED}, quick, codes.Unavailable, "connection refused", "start the owner"},
 		"dial too late": {
-			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}, retry, codes.Unavailable, "dial tcp: i/o timeout", "check the address of the owner, its machine",
+			&connect.DialError{Err: &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}, retry, codes.Unavailable, "dial tcp: i/o timeout", "check the address of the owner, its machine",
 		},
 		"no route": {
-			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}},
+			&connect.DialError{Err: &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}},
 			quick, codes.Unavailable, "dial tcp: connect: no route to host", "check the address of the owner, its machine",
 		},
 		"no name": {
-			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "o.example", IsNotFound: true}}},
+			&connect.DialError{Err: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "o.example", IsNotFound: true}}},
 			quick, codes.Unavailable, "dial tcp: lookup o.example: no such host", "correct the name",
 		},
 		"late name": {
-			&connectError{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "i/o timeout", Name: "o.example", IsTimeout: true}}},
+			&connect.DialError{Err: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "i/o timeout", Name: "o.example", IsTimeout: true}}},
 			retry, codes.Unavailable, "dial tcp: lookup o.example: i/o timeout", "correct the name",
 		},
-		"late handshake": {&connectError{true, context.DeadlineExceeded}, slow, codes.Unavailable, "TLS handshake: context deadline exceeded", "open the owner's status page"},
+		"late handshake": {&connect.DialError{Handshake: true, Err: context.DeadlineExceeded}, slow, codes.Unavailable, "TLS handshake: context deadline exceeded", "open the owner's status page"},
 		"no answer to a ping": {
 			status.Error(codes.Unavailable, "keepalive ping failed to receive ACK within timeout"), retry, codes.Unavailable, "Unavailable: ", "open the owner's status page",
 		},
-		"handshake": {&connectError{true, io.EOF}, quick, codes.Unavailable, "TLS handshake: EOF", ""},
+		"handshake": {&connect.DialError{Handshake: true, Err: io.EOF}, quick, codes.Unavailable, "TLS handshake: EOF", ""},
 		"alert":     {alerted(42), slow, codes.Unavailable, "TLS handshake: remote error: tls: bad certificate", "look under 'turned away' in the status of the owner: the reason there says what the owner does not accept of the certificate of this consumer"},
 		"alert 70":  {alerted(70), slow, codes.Unavailable, "TLS handshake: remote error: tls: protocol version not supported", "have the owner speak TLS 1.3 and HTTP/2"},
 		"alert 120": {alerted(120), slow, codes.Unavailable, "TLS handshake: remote error: tls: no application protocol", "have the owner speak TLS 1.3 and HTTP/2"},
 		"alert 80":  {alerted(80), slow, codes.Unavailable, "TLS handshake: remote error: tls: internal error", ""},
 		"alert 90":  {alerted(90), slow, codes.Unavailable, "TLS handshake: remote error: tls: user canceled", ""},
 		"plain text": {
-			&connectError{true, tls.RecordHeaderError{Msg: "odd"}}, slow, codes.Unavailable, "TLS handshake: tls: odd", "whatever listens at this port",
+			&connect.DialError{Handshake: true, Err: tls.RecordHeaderError{Msg: "odd"}}, slow, codes.Unavailable, "TLS handshake: tls: odd", "whatever listens at this port",
 		},
 		"expired": {
-			&connectError{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}},
+			&connect.DialError{Handshake: true, Err: &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}},
 			slow, codes.Unavailable, "TLS handshake: tls: failed to verify certificate: x509: certificate has expired", "have the owner renew its certificate",
 		},
 		"no CA": {
-			&connectError{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}}},
+			&connect.DialError{Handshake: true, Err: &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}}},
 			slow, codes.Unavailable, "TLS handshake: tls: failed to verify certificate: x509: certificate is not authorized to sign", "have the owner get a certificate that keeps this rule",
 		},
 		"digests that were not sent": {&resumeError{"odd", false}, slow, codes.FailedPrecondition, "the owner's header federation-resume: odd", ""},
@@ -160,13 +161,13 @@ func TestRetryInfo(t *testing.T) {
 // The kind of an end tells apart what a reader of the log would, and nothing else.
 func TestKind(t *testing.T) {
 	certificate := func(reason x509.InvalidReason) error {
-		return &connectError{true, x509.CertificateInvalidError{Reason: reason}}
+		return &connect.DialError{Handshake: true, Err: x509.CertificateInvalidError{Reason: reason}}
 	}
 	kinds := make(map[string]string)
 	for name, err := range map[string]error{
 		"closed":      io.EOF,
-		"refused":     &connectError{false, &net.OpError{Err: syscall.ECONNREFUSED}},
-		"unreachable": &connectError{false, &net.OpError{Err: syscall.EHOSTUNREACH}},
+		"refused":     &connect.DialError{Err: &net.OpError{Err: syscall.ECONNREFUSED}},
+		"unreachable": &connect.DialError{Err: &net.OpError{Err: syscall.EHOSTUNREACH}},
 		"expired":     certificate(x509.Expired),
 		"no CA":       certificate(x509.NotAuthorizedToSign),
 		"alert 42":    alerted(42),
@@ -183,8 +184,8 @@ func TestKind(t *testing.T) {
 	for name, pair := range map[string][2]error{
 		"texts of the owner": {status.Error(codes.Unavailable, "down at 1"), status.Error(codes.Unavailable, "down at 2")},
 		"port numbers": {
-			&connectError{false, &net.OpError{Addr: &net.TCPAddr{Port: 1}, Err: syscall.ECONNRESET}},
-			&connectError{false, &net.OpError{Addr: &net.TCPAddr{Port: 2}, Err: syscall.ECONNRESET}},
+			&connect.DialError{Err: &net.OpError{Addr: &net.TCPAddr{Port: 1}, Err: syscall.ECONNRESET}},
+			&connect.DialError{Err: &net.OpError{Addr: &net.TCPAddr{Port: 2}, Err: syscall.ECONNRESET}},
 		},
 	} {
 		if a, b := classifyEnd(pair[0]).logKey(), classifyEnd(pair[1]).logKey(); a != b {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/connect"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
@@ -202,10 +203,10 @@ func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 		sim.accept(ownerAddress, func(conn net.Conn) {
 			_, _, _ = sim.owner.Server().ServerHandshake(conn)
 		})
-		dialLog := &dialLog{address: ownerAddress, dial: sim.Dial}
-		raw := must.Get(dialLog.dialOnce(t.Context(), ""))(t)
+		attempt := &connect.Attempt{Address: ownerAddress, Dial: sim.Dial}
+		raw := must.Get(attempt.DialOnce(t.Context(), ""))(t)
 		defer raw.Close()
-		credentials := loggedCredentials{sim.unknown("consumer.example").Client("owner.example", nil), dialLog}.Clone()
+		credentials := attempt.Credentials(sim.unknown("consumer.example").Client("owner.example", nil)).Clone()
 		conn, _, err := credentials.ClientHandshake(t.Context(), "owner", raw)
 		if err != nil {
 			t.Fatal(err)
@@ -215,10 +216,10 @@ func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 			t.Errorf("write: %d, %v", n, err)
 		}
 		_, err = conn.Read(make([]byte, 1))
-		if _, refused := alertText(err); !refused {
+		if _, refused := connect.AlertText(err); !refused {
 			t.Errorf("read: %v", err)
 		}
-		if end := classifyEnd(dialLog.explainError(io.EOF)); end.verdict != slow || !strings.Contains(end.Remedy(), "add the CA that has signed ") {
+		if end := classifyEnd(attempt.Explain(io.EOF)); end.verdict != slow || !strings.Contains(end.Remedy(), "add the CA that has signed ") {
 			t.Errorf("%v has the remedy %q", end, end.Remedy())
 		}
 	})

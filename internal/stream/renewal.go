@@ -38,7 +38,7 @@ type renewalSchedule struct {
 // for as long as the connection.
 func (c *Consumer) newRenewalSchedule(conn *loggedConn, changed <-chan struct{}) *renewalSchedule {
 	r := &renewalSchedule{changed: changed, opened: time.Now()}
-	if expiry := conn.expiryTime(); !expiry.Equal(c.expiry) {
+	if expiry := conn.Expiry(); !expiry.Equal(c.expiry) {
 		c.expiry = expiry
 		if !expiry.IsZero() {
 			r.expires = expiry.Add(-leadTime(time.Until(expiry)))

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/internal/connect"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
@@ -73,7 +74,7 @@ func (c *Consumer) runSession(ctx context.Context, address string, patience time
 	asked := c.digestsFor(ctx, address)
 	stream, err := c.openInTime(ctx, streamCtx, cancel, conn.ClientConn, address, asked)
 	if err != nil {
-		return sessionOutcome{err: conn.explainError(err)}
+		return sessionOutcome{err: conn.Explain(err)}
 	}
 	with := c.startReading(streamCtx, cancel, stream, address, patience, asked)
 	err = c.followStream(ctx, with, c.newRenewalSchedule(conn, changed))
@@ -81,7 +82,7 @@ func (c *Consumer) runSession(ctx context.Context, address string, patience time
 		with.leaveGracefully()
 	}
 	with.endNow()
-	return sessionOutcome{conn.explainError(err), with.heard, wire.ParseLost(stream.Trailer())}
+	return sessionOutcome{conn.Explain(err), with.heard, wire.ParseLost(stream.Trailer())}
 }
 
 // conversation is one open stream with the owner. Its reader waits for the header and then fills
@@ -196,16 +197,16 @@ func (v *conversation) leaveGracefully() {
 // loggedConn is a connection to the owner, for one stream.
 type loggedConn struct {
 	*grpc.ClientConn
-	*dialLog
+	*connect.Attempt
 }
 
 // prepareConn returns a connection for one stream. Each stream has its own, so that gRPC's backoff
 // between connections never applies.
 func (c *Consumer) prepareConn(address string) (*loggedConn, error) {
-	l := &dialLog{address: address, dial: c.config.Dial}
+	attempt := &connect.Attempt{Address: address, Dial: c.config.Dial}
 	conn, err := grpc.NewClient("passthrough:///owner", // the dialer knows the address
-		grpc.WithContextDialer(l.dialOnce),
-		grpc.WithTransportCredentials(loggedCredentials{c.config.Identity.Credentials(address), l}),
+		grpc.WithContextDialer(attempt.DialOnce),
+		grpc.WithTransportCredentials(attempt.Credentials(c.config.Identity.Credentials(address))),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		// Without pings a dead connection would never be noticed. None is sent
 		// without a stream, as owners count them.
@@ -218,7 +219,7 @@ func (c *Consumer) prepareConn(address string) (*loggedConn, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 	)
-	return &loggedConn{conn, l}, err
+	return &loggedConn{conn, attempt}, err
 }
 
 // openInTime returns the opened stream, on which it has sent the initial request. The context of
