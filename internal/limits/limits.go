@@ -1,5 +1,5 @@
-// Package limits has how much a service may hold: how many entries, and how many bytes. A service
-// beyond any of these is refused as a whole. It also has what the name of an owner may be.
+// Package limits has the limits of a service, in entries and in bytes. A service beyond any of
+// them is refused as a whole. The package also checks the names of owners.
 //
 // Federation checks services by them, wire counts the entries of a message by them before it
 // decodes it, and sources cut by them what they publish. The package imports no other of this
@@ -41,7 +41,7 @@ type RuleError struct{ Reason, Rule string }
 // Error returns the rule.
 func (e *RuleError) Error() string { return e.Rule }
 
-// Of returns an error that begins with what broke the rule, or nil where there is none.
+// Of returns an error that names what breaks the rule, or nil for a nil RuleError.
 func (e *RuleError) Of(what string) error {
 	if e == nil {
 		return nil
@@ -49,8 +49,8 @@ func (e *RuleError) Of(what string) error {
 	return fmt.Errorf("%s: %w", what, e)
 }
 
-// CheckText returns why s is no text that may be here, or nil if it is: it has at most limit bytes, and
-// they are valid UTF-8.
+// CheckText returns nil for a text of at most limit bytes of valid UTF-8, and otherwise the rule
+// that the text breaks.
 func CheckText(s string, limit int) *RuleError {
 	switch {
 	case len(s) > limit:
@@ -61,7 +61,7 @@ func CheckText(s string, limit int) *RuleError {
 	return nil
 }
 
-// CheckRequired is CheckText for a text that must not be empty.
+// CheckRequired returns the result of CheckText, and refuses an empty text as well.
 func CheckRequired(s string, limit int) *RuleError {
 	if s == "" {
 		return &RuleError{"missing", "required"}
@@ -69,7 +69,8 @@ func CheckRequired(s string, limit int) *RuleError {
 	return CheckText(s, limit)
 }
 
-// CheckCount returns why a list may not have n entries, or nil if it may: it has at most limit.
+// CheckCount returns nil for a list of n entries, of which limit are allowed, or the rule that the
+// list breaks.
 func CheckCount(n, limit int) *RuleError {
 	if n > limit {
 		return &RuleError{"limit", fmt.Sprintf("more than %d entries", limit)}

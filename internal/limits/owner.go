@@ -11,8 +11,9 @@ import (
 // of DNS queries, which are cut there.
 const maxOwnerName = 255
 
-// ParseOwnerName returns the name that a configuration gives an owner. It is one word for
-// every program that reads it: a line of a log, a label, an argument of a command.
+// ParseOwnerName returns the name that a configuration gives an owner, or why it is no name. A name
+// is one word for every program that reads it, whether in a line of a log, in a label or as an
+// argument.
 func ParseOwnerName(s string) (string, error) {
 	strange := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
 	if s == "" || len(s) > maxOwnerName || strings.ContainsFunc(s, strange) {

@@ -1,10 +1,10 @@
-// Package removed says what serves instead of what the plugin and the commands once took and do
-// not take any more: one table for the errors of all of it.
+// Package removed has a replacement for each property, key, flag and command that the plugin and
+// the commands do not take any more. The errors of all of them are made from these tables.
 package removed
 
 import "strings"
 
-// Properties are of a federation block of the Corefile.
+// Properties are the removed properties of a federation block of the Corefile.
 var Properties = Remedies{
 	"identity_grace": "a stream outlives the owner's last certificate by a minute",
 	"keepalive":      "a ping is sent each 30 s, and less often to an owner that complains",
@@ -18,7 +18,7 @@ var Properties = Remedies{
 	"import_labels":  "import_names chooses services by their fqdn, and exports of the owner by their labels",
 }
 
-// Keys are of the configuration file of an owner, wherever they stood in there: each with as much
+// Keys are the removed keys of the configuration file of an owner, at any depth: each with as much
 // of its path as tells it from others.
 var Keys = Remedies{
 	"observers":               "nodes are services of the owner: federationctl services and the status page show them",
@@ -32,7 +32,7 @@ var Keys = Remedies{
 	"receipts":                `"To stop a backend" in docs/owner.md says what to look at`,
 }
 
-// Flags are of federationctl, without the dashes.
+// Flags are the removed flags of federationctl, without the dashes.
 var Flags = Remedies{
 	"import":       "'federationctl watch' prints every service: filter its lines with grep, or with jq after -o json",
 	"import-label": "'federationctl watch' prints every service: filter its lines with grep, or with jq after -o json",
@@ -41,7 +41,7 @@ var Flags = Remedies{
 	"address":      "'federationctl services' takes words such as 192.0.2.10",
 }
 
-// Commands are of federationctl, with a space before a command of a command.
+// Commands are the removed commands of federationctl, a subcommand behind its command and a space.
 var Commands = Remedies{
 	"lint":        "'federationctl check' recognizes what a file is, and finds mistakes in catalog files, configurations, rules and Corefiles",
 	"convert":     "yq -c '.services[]' makes JSON lines of a catalog in YAML, and 'federationctl dump' has a service a line",
@@ -51,10 +51,11 @@ var Commands = Remedies{
 	"wait":        `ask in a loop of dig, or look at 'federationctl status' of the owner before a backend is stopped`,
 }
 
-// Remedies have a sentence without a full stop for each name: what serves instead.
+// Remedies have a sentence without a full stop for each removed name, which says what to use
+// instead.
 type Remedies map[string]string
 
-// RemedyAt returns what RemedyFor does for the key at a path.
+// RemedyAt returns the result of RemedyFor for the key at a path.
 func (r Remedies) RemedyAt(path string) string {
 	for name := range r {
 		if path == name || strings.HasSuffix(path, "."+name) {
@@ -64,8 +65,8 @@ func (r Remedies) RemedyAt(path string) string {
 	return ""
 }
 
-// RemedyFor returns what an error that refuses a name ends with, after a semicolon. It is "" for a
-// name that never was.
+// RemedyFor returns the end of an error that refuses a name, from the semicolon on. It returns ""
+// for a name that never was one.
 func (r Remedies) RemedyFor(name string) string {
 	if r[name] == "" {
 		return ""

@@ -29,8 +29,8 @@ func Quote(s string) string {
 // maxPrinted bounds what Printable shows of a text, in bytes.
 const maxPrinted = 512
 
-// Printable returns a text without quotes around it, and with everything but printable ASCII
-// escaped. Of one that is longer than 512 bytes it shows the first 512 and the length.
+// Printable returns text with everything but printable ASCII escaped, and without quotes around it.
+// Of a text longer than 512 bytes it shows the first 512 and the length.
 func Printable(text string) string {
 	var shown []byte
 	for rest := text; rest != ""; {

@@ -22,7 +22,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// Config says which file it is. Policy, MaxBytes and Group may be left out.
+// Config says which file is followed. Policy, MaxBytes and Group may be left out.
 type Config struct {
 	Path     string
 	Policy   wire.AddressPolicy // of the consumers, as far as the owner knows it
@@ -55,7 +55,7 @@ func New(c Config) *File {
 	return f
 }
 
-// fileConfig says how the file is followed.
+// fileConfig returns how the file is followed.
 func (f *File) fileConfig() file.Config {
 	return file.Config{
 		Path: f.config.Path, What: "catalog file", Keeps: "the catalog stays as it was",
@@ -79,7 +79,8 @@ func (f *File) Run(ctx context.Context, part source.Part) {
 	_ = f.file.Run(ctx) // returns nil when ctx ends
 }
 
-// publishKnown publishes what is known of the file, which the group may have read already.
+// publishKnown publishes the last good version to the part, and its trouble. The group may have
+// read the file before.
 func (f *File) publishKnown(part source.Part) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,6 +93,8 @@ func (f *File) publishKnown(part source.Part) {
 	}
 }
 
+// readCatalog reads a version of the file, and returns the function that applies it, or an error
+// when the version has problems.
 func (f *File) readCatalog(ctx context.Context, content io.Reader, size int64) (func(), error) {
 	catalog, err := f.reader.Read(content, size, ctx.Err)
 	if err := cmp.Or(err, catalog.Err()); err != nil {
@@ -100,6 +103,8 @@ func (f *File) readCatalog(ctx context.Context, content io.Reader, size int64) (
 	return func() { f.applyCatalog(catalog) }, nil
 }
 
+// applyCatalog replaces the last good version with catalog, publishes it, and logs what has
+// changed.
 func (f *File) applyCatalog(catalog catalogfile.Catalog) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,7 +133,8 @@ func (f *File) applyCatalog(catalog catalogfile.Catalog) {
 	f.warnings = warnings
 }
 
-// reportTrouble tells the part that the file is broken, which was logged, or can be used again.
+// reportTrouble reports to the part that the file is broken, or with nil that the file can be used
+// again. The reason was logged before.
 func (f *File) reportTrouble(reason error) {
 	if reason != nil {
 		reason = source.ReportedError{Reason: reason}

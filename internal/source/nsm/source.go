@@ -11,14 +11,14 @@
 // https, http2, grpc or mongo, always with a port. The ID of the instance is the name of
 // the endpoint, in lower case, where that can be a name in DNS, and otherwise what can be
 // read of it with a part of its SHA-256. The labels that the endpoint has for a network
-// service are the metadata of the instance, and those that all its endpoints have in
-// common are labels of the service.
+// service are the metadata of the instance. Labels that all endpoints of the network service
+// have in common are labels of the service.
 //
 // # Other domains
 //
 // The mesh writes name@domain for what the registry of another domain holds. An endpoint
 // whose own name, or one of whose network services, has that form belongs to that domain,
-// even if this registry tells of it: its domain publishes it, and this source does not,
+// even if this registry lists it: its domain publishes it, and this source does not,
 // unless the domain is the zone of this source.
 //
 // # When an endpoint goes
@@ -26,14 +26,14 @@
 // At once when the registry says that it was deleted. At its expiration_time, by this
 // machine's clock, when the registry can be asked at that moment and does not know a later
 // one. An endpoint without expiration_time goes when the registry has not listed it for
-// the convergence period. An endpoint of which the registry tells when its time is over
+// the convergence period. An endpoint that the registry reports when its time is over
 // already is not published (rule expired). So the two clocks must agree to within what
 // endpoints have left when they are refreshed: clients of the mesh refresh after two
 // thirds of their time, and a registry grants a minute by default. A step of this
 // machine's clock changes nothing for endpoints that are known.
 //
-// While the registry is away nobody can refresh anything, so nothing expires. When it is
-// back, all that is known is old until the registry tells of it again, for the convergence
+// While the registry is away no endpoint can be refreshed, so nothing expires. When it is
+// back, each known endpoint stays until the registry reports it again, for the convergence
 // period at least and never shorter than its expiration_time says: a registry that keeps
 // its state in memory comes back empty, and learns of its endpoints only when they
 // refresh. An endpoint that was deleted meanwhile is withdrawn no sooner, because an
@@ -41,9 +41,9 @@
 //
 // # How the registry is read
 //
-// A watch of the registry has no end of its first list. So the watch comes first, and
-// then a list, whose end is told: the state is whole once the watch has told of all that
-// is listed. A list may be older than the watch when it arrives; what the watch has told
+// A watch of the registry does not mark the end of its first list. So the watch comes first, and
+// then a list, which has an end: the state is whole once the watch has reported all that
+// is listed. A list may be older than the watch when it arrives; what the watch has reported
 // since the list was asked for counts. Lists go on at intervals: they find what a watch has
 // lost (a registry on Kubernetes loses deletions between two watches of its own), and
 // their answer is the proof that the connection lives. Pings would not do: a registry that
@@ -75,7 +75,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// Config says which registry is read, and how its services are called.
+// Config says which registry is read, and which names its services get.
 type Config struct {
 	Registry string          // tcp://HOST:PORT, or unix:///PATH
 	Zone     federation.FQDN // of the services
@@ -85,7 +85,7 @@ type Config struct {
 	// believed. Without them the connection is plain, and the registry is on this machine.
 	Credentials credentials.TransportCredentials
 
-	// Convergence is for how long what was known stays when the registry is back; 0 stands
+	// Convergence is how long the known endpoints stay when the registry is back; 0 stands
 	// for two minutes.
 	Convergence time.Duration
 
@@ -98,7 +98,12 @@ const (
 	defaultConvergence = 2 * time.Minute
 )
 
-// Source is what a registry holds. It implements [source.Source].
+// Source follows one registry, and publishes its network services. It implements [source.Source].
+// It keeps the last known state of the registry over connections, so that nothing is withdrawn
+// while the registry is away. The state is changed by the goroutine of Run only, and so has no
+// lock. Each connection has a registrySession of its own, of which nothing is kept when it ends.
+// Source does not store the state: after a restart it publishes nothing until the registry has
+// listed its endpoints.
 type Source struct {
 	// read-only after New
 	rules       endpoint.Rules
@@ -111,8 +116,8 @@ type Source struct {
 
 	// owned by Run
 	state   *registryState
-	refused map[string]int // that the part was told last
-	known   bool           // whether the part was told the whole state once
+	refused map[string]int // as it was reported to the part last
+	known   bool           // whether the whole state was published to the part once
 }
 
 var (
@@ -120,8 +125,8 @@ var (
 	_ source.NameClaimer = (*Source)(nil)
 )
 
-// New returns a source that is not connected yet. It fails with one line when the
-// configuration is not usable.
+// New returns a source that is not connected yet, or an error of one line when the configuration is
+// not usable.
 func New(c Config) (*Source, error) {
 	if c.Zone.IsZero() {
 		return nil, errors.New("zone: required")
@@ -172,7 +177,7 @@ func parseRegistry(text string) (network, address string, err error) {
 	return "tcp", u.Host, nil
 }
 
-// isLoopback reports whether an address is of this machine whoever resolves it.
+// isLoopback reports whether an address is on this machine, without a lookup of its host.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -187,17 +192,18 @@ func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
 	return strings.HasPrefix(name, s.rules.Prefix) || fqdn.Within(s.rules.Zone)
 }
 
-// reconnectBackoff has the delays between two connections. All owners of a registry lose it at the same
-// moment, so they are spread: by as much again.
+// reconnectBackoff returns the delays between two connections. All owners of a registry lose it at
+// the same moment, so each delay is lengthened at random, up to double.
 func reconnectBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 1, Steps: 5, Cap: 15 * time.Second}
 }
 
-// steady is how long a connection must have been of use to be made anew at once.
+// steady is how long a connection must have lasted for the next one to be made at once.
 const steady = 10 * time.Second
 
-// Run implements [source.Source]. A connection that has been of use and ends, as all do
-// whose certificate expires, is made anew at once: the registry is away when that fails.
+// Run implements [source.Source]. A connection that was useful and lasted is made anew at once when
+// it ends, as each does when its certificate expires. The registry is away only when the new
+// connection fails.
 func (s *Source) Run(ctx context.Context, part source.Part) {
 	delay := reconnectBackoff()
 	for {
@@ -219,7 +225,7 @@ func (s *Source) Run(ctx context.Context, part source.Part) {
 	}
 }
 
-// waitFor reports whether the time has passed before ctx ended.
+// waitFor waits for d, and reports whether it passed before ctx ended.
 func waitFor(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -234,8 +240,8 @@ func waitFor(ctx context.Context, d time.Duration) bool {
 // connectTimeout bounds a connection until it is ready, with its handshake.
 const connectTimeout = 10 * time.Second
 
-// followOnce follows the registry over one connection until that fails, and reports whether
-// the state was whole. The connection is a new one each time: gRPC would try again by
+// followOnce follows the registry over one connection until that fails, and returns the error, and
+// whether the state was whole. The connection is a new one each time: gRPC would try again by
 // itself, with delays that add to ours.
 func (s *Source) followOnce(ctx context.Context, part source.Part) (whole bool, err error) {
 	params := grpc.ConnectParams{MinConnectTimeout: connectTimeout}

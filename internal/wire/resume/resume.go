@@ -1,5 +1,5 @@
-// Package resume finds out in which parts two copies of a catalog differ, so that a
-// consumer that comes back is sent these and not the whole.
+// Package resume finds out in which buckets two copies of a catalog differ, so that a
+// consumer that comes back is sent the services in these buckets, and not the whole catalog.
 //
 // Both sides distribute the services over [Leaves] buckets by their names, and take a
 // digest of each bucket. A consumer sends its digests with the request for a stream. The
@@ -40,28 +40,31 @@ const (
 	perBucket = 32
 )
 
-// Digests are those of a catalog, one for each bucket. Their number is a power of two,
+// Digests are the digests of a catalog, one for each bucket. Their number is a power of two,
 // up to Leaves.
 type Digests []Digest
 
-// Digest is that of one service, or of a bucket.
+// Digest is the digest of one service, or of a bucket.
 type Digest [size]byte
 
-// DigestOf returns the digest of a service, of which resource is what stands in its message: the
-// value of the resource. The name of the service is a part of that.
+// DigestOf returns the digest of a service. Resource is the value of the resource in the message of
+// the service, and includes the name of the service.
 func DigestOf(resource []byte) Digest {
 	hash := sha256.Sum256(resource)
 	return Digest(hash[:size])
 }
 
-// CatalogSum takes the digests of a catalog. The zero value is ready to use.
+// CatalogSum computes the digests of a catalog from its services. It keeps a digest of each
+// service, and neither names nor messages, so it takes 16 bytes for a service. Services are only
+// added: a catalog that has changed needs a new CatalogSum. One goroutine uses it at a time. The
+// zero value is ready to use.
 type CatalogSum struct {
 	services int
 	leaves   [Leaves][]Digest
 }
 
-// Add adds the service of that name, of which resource is what stands in its message: see
-// [DigestOf]. Each name is added once. Neither is kept.
+// Add adds the service with the name, of which resource is the value in its message, as in
+// [DigestOf]. Each name is added once. Add keeps neither the name nor resource.
 func (s *CatalogSum) Add(name string, resource []byte) {
 	leaf := LeafOf(name)
 	s.leaves[leaf] = append(s.leaves[leaf], DigestOf(resource))
@@ -71,7 +74,7 @@ func (s *CatalogSum) Add(name string, resource []byte) {
 // Len returns how many services were added.
 func (s *CatalogSum) Len() int { return s.services }
 
-// Digests returns a digest for each leaf.
+// Digests returns the digests of all leaves, also of those without services.
 func (s *CatalogSum) Digests() Digests {
 	digests := make(Digests, Leaves)
 	for i, members := range s.leaves {
@@ -80,29 +83,29 @@ func (s *CatalogSum) Digests() Digests {
 	return digests
 }
 
-// LeafDigest returns the digest of a leaf of which these are the digests of the services: the first
-// octets of the SHA-256 of them, in their own order, so that no name has to be known for it.
-// It sorts them.
+// LeafDigest returns the digest of the leaf whose services have the digests d. It sorts d, and
+// hashes the digests in that order, so that the names of the services need not be known.
 func (d Digests) LeafDigest() Digest {
 	slices.SortFunc(d, func(a, b Digest) int { return bytes.Compare(a[:], b[:]) })
 	return DigestOf(d.joinOctets())
 }
 
-// LeafOf returns the bucket of a name, of Leaves: the first nine bits of the SHA-256 of
-// the name.
+// LeafOf returns the leaf of a name, from 0 to Leaves-1: the first nine bits of the SHA-256 of the
+// name.
 func LeafOf(name string) int {
 	hash := sha256.Sum256([]byte(name))
 	return int(binary.BigEndian.Uint16(hash[:])) * Leaves >> 16
 }
 
-// BucketCount returns how many digests a consumer sends that holds so many services.
+// BucketCount returns how many digests a consumer sends when it holds so many services.
 func BucketCount(services int) int {
 	wanted := max(1, services/perBucket)
 	return min(Leaves, 1<<(bits.Len(uint(wanted))-1))
 }
 
-// FoldTo returns digests of fewer buckets, each of as many as belong to it. The number must
-// be a power of two, and not larger than that of d.
+// FoldTo returns the digests of so many buckets. The digest of each is computed from an equal
+// number of neighbouring digests of d. The number of buckets must be a power of two, and not larger
+// than the length of d.
 func (d Digests) FoldTo(buckets int) Digests {
 	each := len(d) / buckets
 	if each == 1 {
@@ -116,6 +119,7 @@ func (d Digests) FoldTo(buckets int) Digests {
 	return folded
 }
 
+// joinOctets returns the bytes of all digests, one digest behind the other.
 func (d Digests) joinOctets() []byte {
 	octets := make([]byte, 0, len(d)*size)
 	for i := range d {
@@ -130,7 +134,7 @@ func (d Digests) Header() string {
 	return base64.RawStdEncoding.EncodeToString(d.joinOctets())
 }
 
-// ParseDigests reads the value of the request header.
+// ParseDigests returns the digests in the value of a request header, or why the value is malformed.
 func ParseDigests(header string) (Digests, error) {
 	if len(header) > base64.RawStdEncoding.EncodedLen(Leaves*size) {
 		return nil, fmt.Errorf("there are more than %d digests", Leaves)
@@ -153,7 +157,8 @@ func ParseDigests(header string) (Digests, error) {
 // errLines is the error for line ends, which package base64 passes over.
 var errLines = errors.New("there are line ends")
 
-// decodeStrict decodes what only one text stands for.
+// decodeStrict returns the bytes that text stands for in base64. It refuses line ends and unused
+// bits that are set, so that no two texts stand for the same bytes.
 func decodeStrict(text string) ([]byte, error) {
 	if strings.ContainsAny(text, "\r\n") {
 		return nil, errLines
@@ -161,15 +166,15 @@ func decodeStrict(text string) ([]byte, error) {
 	return base64.RawStdEncoding.Strict().DecodeString(text)
 }
 
-// BucketSelection is some of the buckets of a catalog. The zero value selects nothing of any
-// catalog.
+// BucketSelection says which buckets of a catalog are selected. The zero value selects no bucket of
+// any catalog. Copies share the bits, so a bucket that is added to one is added to all.
 type BucketSelection struct {
 	buckets int // a power of two
 	bits    []byte
 }
 
-// DifferingBuckets returns the buckets in which d differs from the digests of a consumer, of which
-// there are as many or fewer: d is folded.
+// DifferingBuckets returns the buckets in which d differs from the digests of a consumer. The
+// consumer sends as many digests as d has, or fewer; DifferingBuckets folds d to their number.
 func (d Digests) DifferingBuckets(theirs Digests) BucketSelection {
 	s := BucketSelection{buckets: len(theirs), bits: make([]byte, (len(theirs)+7)/8)}
 	for i, digest := range d.FoldTo(len(theirs)) {
@@ -185,7 +190,7 @@ func (s BucketSelection) AddLeaf(leaf int) { s.addBucket(leaf * s.buckets / Leav
 
 func (s BucketSelection) addBucket(bucket int) { s.bits[bucket/8] |= 0x80 >> (bucket % 8) }
 
-// HasName reports whether the bucket is selected that the name is in.
+// HasName reports whether the bucket of the name is selected.
 func (s BucketSelection) HasName(name string) bool {
 	return s.buckets > 0 && s.HasLeaf(LeafOf(name))
 }
@@ -208,25 +213,25 @@ func (s BucketSelection) Len() int {
 	return n
 }
 
-// TotalBuckets returns how many buckets there are.
+// TotalBuckets returns how many buckets the catalog has, selected or not.
 func (s BucketSelection) TotalBuckets() int { return s.buckets }
 
 // accepted begins the value of the response header.
 const accepted = "accepted"
 
-// IsAccepted reports whether the value of a response header says that only what is selected
-// is sent. It may be malformed after that: see [ParseSelection].
+// IsAccepted reports whether the value of a response header says that the owner sends the selected
+// buckets only. The rest of the value may be malformed: see [ParseSelection].
 func IsAccepted(header string) bool { return strings.HasPrefix(header, accepted) }
 
-// Header returns the value of the response header of an owner that sends only what is
-// selected: "accepted", a space, the number of buckets, a slash, and a bit for each of
-// them in base64 without padding, from the highest bit of the first byte on.
+// Header returns the value of the response header of an owner that sends the selected buckets only:
+// "accepted", a space, the number of buckets, a slash, and a bit for each bucket in base64 without
+// padding, from the highest bit of the first byte on.
 func (s BucketSelection) Header() string {
 	return fmt.Sprintf("%s %d/%s", accepted, s.buckets, base64.RawStdEncoding.EncodeToString(s.bits))
 }
 
-// ParseSelection reads the value of the response header, for a consumer that has sent so
-// many digests.
+// ParseSelection returns the selection in the value of a response header, or why the value is
+// malformed. Buckets is how many digests the consumer has sent.
 func ParseSelection(header string, buckets int) (BucketSelection, error) {
 	rest, ok := strings.CutPrefix(header, fmt.Sprintf("%s %d/", accepted, buckets))
 	if !ok || len(rest) > Leaves {

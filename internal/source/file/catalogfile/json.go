@@ -56,7 +56,7 @@ func (p *versionReader) readJSON(data []byte) error {
 	return nil
 }
 
-// brokenJSON returns what is wrong with data, which is not valid JSON.
+// brokenJSON returns the first problem of data that is not valid JSON.
 func brokenJSON(data []byte) problem.Problem {
 	err := json.Unmarshal(data, new(json.RawMessage))
 	wrong := problem.Problem{Rule: err.Error()}

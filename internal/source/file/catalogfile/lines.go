@@ -10,11 +10,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/file/internal/catalogentry"
 )
 
-// firstKey finds the first key of an object in JSON.
+// firstKey matches the start of a JSON object, up to its first key.
 var firstKey = regexp.MustCompile(`^\s*\{\s*"((?:[^"\\]|\\.)*)"`)
 
-// isLines reports whether a text that begins with start is JSON lines: an object that is
-// no catalog, as its first key is not services.
+// isLines reports whether a text that begins with start is JSON lines: it begins with an object
+// whose first key is not services.
 func isLines(start []byte) bool {
 	match := firstKey.FindSubmatch(start)
 	return match != nil && string(match[1]) != "services"
@@ -48,7 +48,8 @@ func (p *versionReader) readJSONLines(source *bufio.Reader) error {
 	}
 }
 
-// addJSON reads a service of so many bytes, which begins on the line.
+// addJSON adds the service in text, which has size bytes and begins on the line. A service that is
+// too large becomes a problem.
 func (p *versionReader) addJSON(text []byte, size, line int) {
 	if size > maxPiece {
 		p.addService(tooLarge(line, size))

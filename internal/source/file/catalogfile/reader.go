@@ -63,7 +63,7 @@ func (r *Reader) Read(source io.Reader, size int64, check func() error) (Catalog
 
 const (
 	bufferBytes = 64 << 10
-	startBytes  = 4 << 10 // what shows the form of a file
+	startBytes  = 4 << 10 // enough to tell the form of a file
 )
 
 // readWhole reads a catalog that is one value, in JSON or in YAML, after it is all in memory. Only
@@ -85,7 +85,9 @@ func (p *versionReader) readWhole(source io.Reader, size int64, mayBeJSON bool) 
 	return p.readYAML(text.Bytes())
 }
 
-// versionReader is the work on one version of a file.
+// versionReader reads one version of a file. It collects the services, the problems and the
+// warnings of the version, and the known services for the next version. It does not change the
+// Reader: Read does that when the version has no problems.
 type versionReader struct {
 	*Reader
 
@@ -111,7 +113,8 @@ type unreadableError problem.Problem
 
 func (u unreadableError) Error() string { return problem.Problem(u).String() }
 
-// finishCatalog returns the catalog of the file, after it was read with err.
+// finishCatalog returns the catalog of the file, with the problem in err if reading ended with an
+// unreadableError. It returns any other err.
 func (p *versionReader) finishCatalog(err error) (Catalog, error) {
 	if u, ok := errors.AsType[unreadableError](err); ok {
 		u.Rule = safetext.Printable(u.Rule)
@@ -127,8 +130,8 @@ func (p *versionReader) finishCatalog(err error) (Catalog, error) {
 	return p.catalog, nil
 }
 
-// mustStop reports whether reading ends before the next service, and the error with
-// which it does, if any.
+// mustStop reports whether reading ends before the next service, and returns the error of check, if
+// any.
 func (p *versionReader) mustStop() (bool, error) {
 	err := p.check()
 	return err != nil || p.catalog.MoreProblems > maxCounted, err
@@ -180,6 +183,7 @@ func (p *versionReader) addProblems(found problem.List) {
 	p.catalog.MoreProblems += found.More
 }
 
+// addWarning adds a warning, or counts it when there is no room.
 func (p *versionReader) addWarning(warning problem.Problem) {
 	if len(p.catalog.Warnings) < problem.Room {
 		p.catalog.Warnings = append(p.catalog.Warnings, warning)
@@ -217,10 +221,10 @@ func (p *versionReader) warnSharedNames() {
 	p.addProblems(found)
 }
 
-// expectServices is the rule of a file that is no catalog.
+// expectServices is the rule that a file breaks when it is no catalog.
 const expectServices = "the file must hold a mapping with the one key services; an empty catalog is 'services: []'"
 
-// placeName names a service that has no name.
+// placeName returns what problems call a service that has no name.
 func placeName(i int) string { return fmt.Sprintf("services[%d]", i) }
 
 // tooLarge returns the entry for a service of so many bytes.

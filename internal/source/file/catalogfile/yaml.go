@@ -11,7 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/file/internal/catalogentry"
 )
 
-// errTooLarge is what is said of a catalog in YAML that is larger than it may be.
+// errTooLarge is the error for a catalog in YAML that is larger than allowed.
 var errTooLarge = unreadableError{Rule: fmt.Sprintf("a catalog in YAML may have %d bytes; write a larger one as JSON lines, for example with yq", MaxYAML)}
 
 // readYAML reads a catalog in YAML, which becomes one tree.

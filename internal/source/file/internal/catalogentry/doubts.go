@@ -9,8 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// AddWarnings adds to found what is probably not meant in the service, which is that of
-// the entry.
+// AddWarnings adds to found what is probably not meant in s, the service of the entry.
 func (e *Entry) AddWarnings(s *federation.Service, found *problem.List) {
 	warn := func(field, rule string) {
 		if found.IsFull() {

@@ -1,10 +1,10 @@
 // Package catalogentry reads one service of a catalog file: a value of YAML or JSON
 // in the protobuf JSON mapping of FederatedService. It returns the service, or
-// everything that is wrong with it, each with its line. A service that lists no instances
-// has one, default, of the protocol that the service names, or TCP.
+// all mistakes in the service, each with its line. A service that lists no instances
+// has one, with the ID default and the protocol that the service names, or TCP.
 //
-// protojson and package wire read the service. As they stop at the first mistake, what
-// is wrong with a service is looked for by hand once they have found one.
+// protojson and package wire read the service. They stop at the first mistake, so once they
+// have found one, this package looks for the others itself.
 package catalogentry
 
 import (
@@ -25,16 +25,16 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// Entry is one element of the list of services.
+// Entry is one element of the list of services, as it stands in the file.
 type Entry struct {
 	line   int          // on which it begins
-	node   *yaml.Node   // where its fields stand; in a JSON file nil until someone asks
-	json   []byte       // what it says; nil if broken says something
-	whole  []byte       // the same with the instance that it does not list; nil if it lists some, or nobody has asked
-	broken problem.List // why it cannot be read
+	node   *yaml.Node   // where its fields stand; in a JSON file nil until LineOf needs it
+	json   []byte       // the entry as JSON; nil if there is anything in broken
+	whole  []byte       // json with the default instance; nil if the entry lists instances, or before addInstance
+	broken problem.List // why the entry cannot be read
 }
 
-// FromYAML returns the entry that a node is.
+// FromYAML returns the entry in a YAML node.
 func FromYAML(node *yaml.Node) *Entry {
 	e := &Entry{line: node.Line, node: node}
 	value, broken := problem.ValueOf(node)
@@ -48,22 +48,21 @@ func FromYAML(node *yaml.Node) *Entry {
 	return e
 }
 
-// FromJSON returns the entry that data is, which begins on the line.
+// FromJSON returns the entry in data, which begins on the line.
 func FromJSON(data []byte, line int) *Entry { return &Entry{line: line, json: data} }
 
-// NewBroken returns an entry that begins on the line and cannot be read.
+// NewBroken returns an entry that begins on the line and cannot be read for breaking the rule.
 func NewBroken(line int, rule string) *Entry {
 	return &Entry{line: line, broken: problem.List{Kept: []problem.Problem{{Line: line, Rule: rule}}}}
 }
 
-// JSON returns what the entry says, which is nothing if it cannot be read. Entries that
-// say the same spell the same service.
+// JSON returns the entry as JSON, or nil if the entry cannot be read. Entries with the same JSON
+// have the same service.
 func (e *Entry) JSON() []byte { return e.json }
 
-// DecodeService returns the service that the entry spells, if a consumer with that policy
-// would take it. Otherwise it returns nil and adds to found what is wrong, which is
-// one thing at least, and everything where there is room. Place names the entry
-// where it has no name of its own, such as services[2].
+// DecodeService returns the service of the entry, if a consumer with that policy would take it.
+// Otherwise it returns nil and adds the mistakes to found: one at least, and all where there is
+// room. Place names an entry that has no name of its own, such as services[2].
 func (e *Entry) DecodeService(place string, policy wire.AddressPolicy, found *problem.List) *federation.Service {
 	if len(e.broken.Kept) == 0 {
 		if service := decodeJSON(e.json, policy); service != nil {
@@ -83,7 +82,7 @@ func (e *Entry) DecodeService(place string, policy wire.AddressPolicy, found *pr
 	return nil
 }
 
-// decodeJSON returns the service that data spells, or nil if a consumer would not take it.
+// decodeJSON returns the service in data, or nil if a consumer with that policy would not take it.
 func decodeJSON(data []byte, policy wire.AddressPolicy) *federation.Service {
 	var message typespb.FederatedService
 	if protojson.Unmarshal(data, &message) != nil {
@@ -96,8 +95,8 @@ func decodeJSON(data []byte, policy wire.AddressPolicy) *federation.Service {
 	return service
 }
 
-// addInstance makes the entry whole if it lists no instances. What stands twice is left as it is, because
-// that is a mistake.
+// addInstance sets e.whole if the entry lists no instances. It leaves an entry with a key that
+// stands twice as it is, because that is a mistake.
 func (e *Entry) addInstance() {
 	d := json.NewDecoder(bytes.NewReader(e.json))
 	if start, err := d.Token(); err != nil || start != json.Delim('{') {
@@ -128,7 +127,7 @@ func (e *Entry) addInstance() {
 	e.whole = append(e.whole, members...)
 }
 
-// explainMistakes adds to found what is wrong with the entry.
+// explainMistakes adds the mistakes in the entry to found.
 func (e *Entry) explainMistakes(place string, policy wire.AddressPolicy, found *problem.List) {
 	broken := e.broken
 	var value any

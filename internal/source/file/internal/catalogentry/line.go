@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// LineOf returns the line on which a field stands, such as endpoints[0].port, or the
-// nearest to it that is known. The entry itself is the field "".
+// LineOf returns the line on which a field stands, such as endpoints[0].port, or the line of the
+// nearest field around it. The field "" stands for the entry itself.
 func (e *Entry) LineOf(field string) int {
 	if e.node == nil && field != "" {
 		e.node = parseNodes(e.json, e.line)
@@ -37,9 +37,9 @@ func (e *Entry) LineOf(field string) int {
 	return line
 }
 
-// parseNodes returns nodes for data, which is valid JSON and begins on the given line,
-// as encoding/json does not say on which line a value stands. They hold kinds, texts
-// and lines.
+// parseNodes returns the nodes of data, which is valid JSON and begins on the given line, because
+// encoding/json does not say on which line a value stands. The nodes hold kinds, texts and lines
+// only.
 func parseNodes(data []byte, start int) *yaml.Node {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber() // any number will do

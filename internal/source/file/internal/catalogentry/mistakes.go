@@ -21,11 +21,10 @@ const (
 	maxEntries = limits.Endpoints // of a list or a map: no other has a higher limit
 )
 
-// findMistakes returns everything that is wrong with m, but no more than most mistakes.
-// first is the error that package wire has returned for m. wire stops at the first
-// mistake, as a consumer has no use for more. Whoever fixes a file wants to see all
-// of them, so each piece of m is put to wire by itself, in a service that is
-// otherwise right.
+// findMistakes returns the mistakes in m, at most most of them. First is the error that package
+// wire has returned for m. Package wire stops at the first mistake, as a consumer has no use for
+// more, but somebody who mends a file wants to see all. So findMistakes passes each piece of m to
+// wire separately, in a service that has no other mistake.
 func findMistakes(m *typespb.FederatedService, policy wire.AddressPolicy, first error, most int) []*federation.InvalidError {
 	good := &typespb.FederatedService{
 		Name:      "probe",
@@ -74,11 +73,10 @@ func withIndices(path string, indices []int) string {
 	return done.String() + path
 }
 
-// tryPieces calls try with copies of good in which one field has the value that it has
-// in m. If try returns true, which means that the field is wrong, and the field is a
-// list or a map, tryPieces does the same with each of its entries alone. The entry then
-// stands first in its list; indices say where it stands in m, from the outermost list
-// to the innermost.
+// tryPieces calls try with copies of good in which one field has the value of m. If try returns
+// true, which means that the field is wrong, and the field is a list or a map, tryPieces does the
+// same with each entry of the field alone. The entry then stands first in its list; indices say
+// where it stands in m, from the outermost list to the innermost.
 func tryPieces(m, good protoreflect.Message, try func(indices []int, probe protoreflect.Message) bool) {
 	with := func(field protoreflect.FieldDescriptor, value protoreflect.Value) protoreflect.Message {
 		probe := proto.Clone(good.Interface()).ProtoReflect()

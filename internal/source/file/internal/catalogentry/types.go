@@ -17,10 +17,10 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// fillMessage fills the message with what protojson makes of data, whose value is object.
+// fillMessage decodes data, whose value is object, into the message with protojson.
 // It reports fields that do not exist or have the wrong type, and returns the paths of
-// those that it left out for their type. When protojson refuses the entry for another
-// reason, it reports that reason and returns false.
+// those that it left out for their type. When protojson refuses data for another
+// reason, fillMessage reports that reason and returns false.
 func fillMessage(
 	message *typespb.FederatedService, data []byte, object map[string]any, report func(at, field, rule string),
 ) (left map[string]bool, ok bool) {
@@ -68,10 +68,11 @@ func unknownFields(object map[string]any, message protoreflect.MessageDescriptor
 	}
 }
 
-// decodePrefix is what protojson puts before the rule. Its line is that of our
+// decodePrefix matches what protojson puts before the rule. The line in it is that of our
 // own conversion, and its space varies on purpose.
 var decodePrefix = regexp.MustCompile(`^proto:\s*(?:syntax error\s*)?(?:\(line \d+:\d+\):)?\s*`)
 
+// decodeRule returns the rule in an error of protojson.
 func decodeRule(err error) string {
 	return decodePrefix.ReplaceAllString(strings.ReplaceAll(err.Error(), "\u00a0", " "), "")
 }
@@ -107,14 +108,14 @@ func reportMisfits(object map[string]any, message protoreflect.MessageDescriptor
 	}
 }
 
-// misfitRule returns the rule that a value breaks whose type is not that of the field,
-// and else "".
+// misfitRule returns the rule that the value breaks if its type is not that of the field, and
+// otherwise "".
 func misfitRule(field protoreflect.FieldDescriptor, value any) string {
 	if value == nil {
 		return "" // null counts as absent
 	}
 	want := "a whole number from 0 on"
-	var inside []any // what has to be strings
+	var inside []any // values that must be strings
 	ok := false
 	switch {
 	case field.IsMap():
@@ -135,7 +136,7 @@ func misfitRule(field protoreflect.FieldDescriptor, value any) string {
 	default:
 		var n float64
 		n, ok = value.(float64)
-		if text, quoted := value.(string); quoted { // which is how JSON may have them
+		if text, quoted := value.(string); quoted { // JSON may have a number as a string
 			var err error
 			n, err = strconv.ParseFloat(text, 64)
 			ok = err == nil
@@ -153,7 +154,7 @@ func misfitRule(field protoreflect.FieldDescriptor, value any) string {
 	return ""
 }
 
-// inWords returns a value of a file in words.
+// inWords returns how problems show a value of a file.
 func inWords(value any) string {
 	switch value := value.(type) {
 	case string:

@@ -1,6 +1,6 @@
-// Package endpoint says what an endpoint of a Network Service Mesh registry becomes in a
-// catalog, or by which rule it becomes nothing. It is pure: messages go in, services come
-// out. The package nsm says what the mapping is.
+// Package endpoint maps endpoints of a Network Service Mesh registry to services of a
+// catalog, or names the rule by which an endpoint is not published. It is pure: messages go
+// in, services come out. The comment of package nsm describes the mapping.
 package endpoint
 
 import (
@@ -20,12 +20,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// The words by which an entry of the registry is not published, beside the reasons of
+// The rules by which an entry of the registry is not published, beside the reasons of
 // package federation.
 const (
 	Expired     = "expired"     // its expiration_time is over, or the clocks differ
-	Scheme      = "scheme"      // of a URL, such as kernel or unix
-	URL         = "url"         // that is none
+	Scheme      = "scheme"      // the URL has another scheme, such as kernel or unix
+	URL         = "url"         // the URL is malformed
 	Interdomain = "interdomain" // it belongs to another domain
 	Missing     = string(federation.ReasonMissing)
 	Name        = string(federation.ReasonName)
@@ -41,14 +41,14 @@ const (
 	maxMetadataBytes = 4 << 10 // of its labels for one network service
 )
 
-// protocols are what the schemes of URLs stand for.
+// protocols has the protocol for each scheme of a URL.
 var protocols = map[string]federation.Protocol{
 	"tcp": federation.TCP, "tls": federation.TLS, "mtls": federation.MTLS,
 	"http": federation.HTTP, "https": federation.HTTPS, "http2": federation.HTTP2,
 	"grpc": federation.GRPC, "mongo": federation.MONGO,
 }
 
-// ServiceOffer is what is published of an endpoint in one service.
+// ServiceOffer is what an endpoint contributes to one network service.
 type ServiceOffer struct {
 	Service string // network service
 
@@ -56,8 +56,8 @@ type ServiceOffer struct {
 	metadata []federation.Pair
 }
 
-// Endpoint is what is published of an endpoint. The zero value is nothing. It is never
-// changed once it is shared.
+// Endpoint is the published form of an endpoint. The zero value publishes nothing. An Endpoint is
+// never changed once it is shared.
 type Endpoint struct {
 	Offers  []ServiceOffer // sorted by Service
 	Refused []string       // the rule of each entry that is not published
@@ -70,7 +70,7 @@ type Endpoint struct {
 	protocol federation.Protocol
 }
 
-// Equal reports whether the same is published of e and f.
+// Equal reports whether e and f are published in the same way.
 func (e *Endpoint) Equal(f *Endpoint) bool {
 	return e.name == f.name && e.san == f.san && e.address == f.address && e.port == f.port && e.protocol == f.protocol &&
 		slices.Equal(e.Refused, f.Refused) && slices.EqualFunc(e.Offers, f.Offers, func(a, b ServiceOffer) bool {
@@ -78,15 +78,15 @@ func (e *Endpoint) Equal(f *Endpoint) bool {
 	})
 }
 
-// Rules say what is published. They are read-only.
+// Rules say how endpoints are published. They are read-only.
 type Rules struct {
 	Prefix string // of the names of services
 	Zone   federation.FQDN
 	Policy wire.AddressPolicy
 }
 
-// KeyOf returns by what endpoints are told apart: the name, or where that is too long to be
-// kept, what stands for it.
+// KeyOf returns the key by which endpoints are told apart: the name, or a hash of the name where
+// the name is too long to be kept.
 func KeyOf(name string) string {
 	if len(name) <= limits.NameBytes {
 		return name
@@ -94,13 +94,14 @@ func KeyOf(name string) string {
 	return "\x00" + hexDigest(name)
 }
 
+// hexDigest returns the SHA-256 of a name in hexadecimal digits.
 func hexDigest(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:])
 }
 
-// Read turns a message of the registry into what is published of it. A message says
-// anything; what Read returns is valid.
+// Read returns the published form of an endpoint in a message of the registry. A message may hold
+// anything; the endpoint that Read returns is valid.
 func (r *Rules) Read(message *registry.NetworkServiceEndpoint) Endpoint {
 	name, services := message.GetName(), message.GetNetworkServiceNames()
 	rule := r.refusalRule(name, services)
@@ -137,9 +138,9 @@ func (r *Rules) Read(message *registry.NetworkServiceEndpoint) Endpoint {
 	return e
 }
 
-// spiffeID returns the SPIFFE ID of an endpoint, or "": path_ids has who has passed the
-// registration on, and the first one is who has made it. The registry takes them from the
-// tokens of the requests.
+// spiffeID returns the SPIFFE ID of an endpoint, or "". The field path_ids lists the programs that
+// have passed the registration on, and the first of them has made the registration. The registry
+// takes the IDs from the tokens of the requests.
 func spiffeID(message *registry.NetworkServiceEndpoint) string {
 	if path := message.GetPathIds(); len(path) > 0 {
 		if id, err := federation.ParseID(path[0]); err == nil && id.IsSPIFFE() {
@@ -149,9 +150,9 @@ func spiffeID(message *registry.NetworkServiceEndpoint) string {
 	return ""
 }
 
-// ReadPayload returns the name of a network service, as of ServiceOffer, and the payload that it
-// carries, such as IP or ETHERNET. The payload is empty where there is none that can be
-// published.
+// ReadPayload returns the name of a network service, in the form of ServiceOffer.Service, and its
+// payload, such as IP or ETHERNET. The payload is empty when the network service has none that can
+// be published.
 func (r *Rules) ReadPayload(message *registry.NetworkService) (service, payload string) {
 	service, _ = splitDomain(message.GetName())
 	payload = message.GetPayload()
@@ -194,8 +195,8 @@ func splitDomain(name string) (target, domain string) {
 	return target, domain
 }
 
-// readOffer returns what is published in one service of an endpoint that has an address, or
-// the rule by which that is nothing.
+// readOffer returns what endpoint e, which has an address, contributes to one network service, or
+// the rule by which it contributes nothing.
 func (r *Rules) readOffer(e *Endpoint, service string, labels map[string]string) (ServiceOffer, string) {
 	fqdn, err := federation.ParseFQDN(service + "." + strings.TrimSuffix(r.Zone.String(), "."))
 	if err != nil || !fqdn.Within(r.Zone) {
@@ -217,7 +218,7 @@ func (r *Rules) readOffer(e *Endpoint, service string, labels map[string]string)
 	return o, ""
 }
 
-// asError keeps a nil pointer from becoming an error.
+// asError returns err as an error, which is nil for a nil pointer.
 func asError(err *federation.InvalidError) error {
 	if err == nil {
 		return nil
@@ -225,8 +226,8 @@ func asError(err *federation.InvalidError) error {
 	return err
 }
 
-// parseURL returns what the URL of an endpoint says, or the rule by which that cannot be
-// published.
+// parseURL returns the protocol, the address and the port in the URL of an endpoint, or the rule by
+// which the URL cannot be published.
 func parseURL(text string) (protocol federation.Protocol, address federation.Address, port uint16, rule string) {
 	if text == "" {
 		return 0, federation.Address{}, 0, Missing

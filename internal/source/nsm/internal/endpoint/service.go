@@ -10,7 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// serviceMember is an endpoint in a service, with the ID of its instance.
+// serviceMember is an endpoint as a member of a service, with the ID of its instance.
 type serviceMember struct {
 	*Endpoint
 	*ServiceOffer
@@ -18,7 +18,8 @@ type serviceMember struct {
 	id string
 }
 
-// buildService returns the service with these members, which is a function of nothing else.
+// buildService returns the service with these members. The result depends on the arguments and on
+// the rules only.
 func (r *Rules) buildService(name string, fqdn federation.FQDN, members []serviceMember) *federation.Service {
 	s := &federation.Service{
 		Name: r.Prefix + name, FQDN: fqdn, Labels: commonLabels(members),
@@ -40,18 +41,18 @@ func (r *Rules) buildService(name string, fqdn federation.FQDN, members []servic
 	return s
 }
 
-// payloadKey is of the metadata in which an instance has the payload of its network service.
+// payloadKey is the key of the payload in the metadata of an instance.
 const payloadKey = "payload"
 
-// addPayload adds the payload to the metadata of every instance, in the place of a label of that
-// name. An instance that has as many labels as it can have goes without.
+// addPayload adds the payload to the metadata of every instance, and replaces a label with the same
+// key. It leaves out an instance that has as much metadata as is allowed.
 func addPayload(s *federation.Service, payload string) {
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		at, found := slices.BinarySearchFunc(in.Metadata, payloadKey, func(p federation.Pair, key string) int { return strings.Compare(p.Key, key) })
 		switch pair := (federation.Pair{Key: payloadKey, Value: payload}); {
 		case found:
-			in.Metadata = slices.Clone(in.Metadata) // which the endpoint has as well
+			in.Metadata = slices.Clone(in.Metadata) // the endpoint shares it
 			in.Metadata[at] = pair
 		case len(in.Metadata) < limits.Metadata:
 			in.Metadata = slices.Insert(slices.Clone(in.Metadata), at, pair)
@@ -70,14 +71,15 @@ func commonLabels(members []serviceMember) []federation.Pair {
 	return pairs
 }
 
+// hasPair reports whether the sorted pairs have the pair.
 func hasPair(pairs []federation.Pair, pair federation.Pair) bool {
 	i, found := slices.BinarySearchFunc(pairs, pair.Key, func(p federation.Pair, key string) int { return strings.Compare(p.Key, key) })
 	return found && pairs[i] == pair
 }
 
-// Encode returns the service that the network service is with these endpoints, which all
-// have an offer of it, in any order, and how many of them there is no room for. It returns
-// nil where nothing is published. Payload is that of the network service; empty for none.
+// Encode returns the service of a network service with these endpoints, and how many endpoints
+// there was no room for. The order of the endpoints does not matter. Encode returns nil when no
+// endpoint has an offer of the network service. The payload is empty for none.
 func (r *Rules) Encode(service, payload string, endpoints []*Endpoint) (encoded *wire.EncodedService, over int) {
 	members := make([]serviceMember, 0, len(endpoints))
 	for _, e := range endpoints {
@@ -106,8 +108,8 @@ func (r *Rules) Encode(service, payload string, endpoints []*Endpoint) (encoded 
 	return encoded, over
 }
 
-// assignIDs gives the members their IDs. Who is called as names in DNS are has it as the
-// ID; others make room.
+// assignIDs gives each member its ID. A member whose name is a label has the name as its ID. Any
+// other has the name in lower case where that is a label that is free, and else a derived ID.
 func assignIDs(members []serviceMember) {
 	taken := make(map[string]bool, len(members))
 	for _, exact := range []bool{true, false} {
@@ -130,16 +132,17 @@ func assignIDs(members []serviceMember) {
 	}
 }
 
-// How much of a derived ID can be read, and how many digits of the hash it has: the long
-// form is as long as a label can be. Whose both forms are taken, on purpose, has an ID
-// that is no name in DNS, but nobody else's.
+// How much of the name a derived ID shows, and how many digits of the hash it has. The long form
+// is as long as a label can be. A member whose two forms are both taken, which somebody must have
+// meant, has its name as the ID, which is no name in DNS, but unique.
 const (
 	readableBytes = 40
 	shortHash     = 8
 	longHash      = 63 - readableBytes - 1
 )
 
-// deriveID returns an ID that is a label, with some digits of the hash of the name.
+// deriveID returns an ID that is a label: the readable part of the name, and so many digits of the
+// hash of the name.
 func deriveID(name string, digits int) string {
 	readable := strings.Map(func(r rune) rune {
 		switch {
