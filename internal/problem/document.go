@@ -19,8 +19,9 @@ import (
 )
 
 // Document is a file in YAML that has been read into a struct, with the lines of its
-// values and all that is wrong with them. The decoder of the YAML package would give up a
-// struct at an unknown key, know no path, and take aliases, which are not read here.
+// values and all their problems. The decoder of the YAML package would give up a
+// struct at an unknown key, know no path, and take aliases, which are not read here. A Document
+// keeps [Room] problems, and counts the others. One goroutine uses it at a time.
 //
 // The tags of the fields say how the values are read:
 //
@@ -41,11 +42,11 @@ type Document struct {
 	found   List
 }
 
-// Format makes a value of the text of a scalar, for a field with these tags. It takes no empty
-// text.
+// Format returns the value in the text of a scalar, for a field with these tags, or why the text is
+// refused. It refuses empty text.
 type Format func(text string, tag reflect.StructTag) (any, error)
 
-// FormatOf returns the format that a function parses.
+// FormatOf returns the format that calls parse and needs no tags.
 func FormatOf[T any](parse func(text string) (T, error)) Format {
 	return func(text string, _ reflect.StructTag) (any, error) { return parse(text) }
 }
@@ -57,10 +58,11 @@ type nodePlace struct {
 	line int    // on which it begins, or its key does
 }
 
-// Read fills the struct that into points to with the one document of a file, of at most so
-// many bytes. The struct needs some keys, separated by spaces. Are says what a document is,
-// such as "rules are". A struct of which a list has pointers is nil where there is none in
-// the file, and everything else that is wrong has the zero value.
+// Read fills the struct that into points to with the one document of a file, and returns the
+// document with its problems. The file may have at most so many bytes. Needs are the keys that the
+// struct must have, separated by spaces. Are says in problems what a document is, such as "rules
+// are". An element of a list of pointers is nil where the file has no mapping for it. Any other
+// broken value keeps its default, or is zero.
 func Read(data []byte, most int, are, needs string, formats map[string]Format, into any) *Document {
 	d := &Document{formats: formats, lines: make(map[string]int), found: List{Room: Room}}
 	root, wrong := ReadRoot(data, most, are)
@@ -76,8 +78,8 @@ func Read(data []byte, most int, are, needs string, formats map[string]Format, i
 // Empty is the rule that a file without a document breaks.
 const Empty = "the file is empty"
 
-// ReadRoot returns the one document of a file with at most so many bytes, or what keeps it
-// from being one. are says what a document is, such as "rules are".
+// ReadRoot returns the one document of a file with at most so many bytes, or the problem that keeps
+// it from being one. Are says in the problem what a document is, such as "rules are".
 func ReadRoot(data []byte, most int, are string) (*yaml.Node, Problem) {
 	if len(data) > most {
 		return nil, Problem{Rule: fmt.Sprintf("the file has more than %d bytes", most)}
@@ -106,7 +108,7 @@ func ReadRoot(data []byte, most int, are string) (*yaml.Node, Problem) {
 // HasValue reports whether the file has a value at a path.
 func (d *Document) HasValue(path string) bool { return d.lines[path] > 0 }
 
-// LineOf returns the line of a path, or of the nearest above it that the file has.
+// LineOf returns the line of a path, or of the nearest path above it that the file has.
 func (d *Document) LineOf(path string) int {
 	for path != "" && d.lines[path] == 0 {
 		path = path[:max(0, strings.LastIndexAny(path, ".["))]
@@ -114,25 +116,25 @@ func (d *Document) LineOf(path string) int {
 	return d.lines[path]
 }
 
-// ProblemAt returns what there is to say of a path.
+// ProblemAt returns a problem at a path, with its line.
 func (d *Document) ProblemAt(path, format string, args ...any) Problem {
 	return Problem{Line: d.LineOf(path), Field: path, Rule: safetext.Printable(fmt.Sprintf(format, args...))}
 }
 
-// AddProblemf notes what is wrong at a path.
+// AddProblemf adds a problem at a path.
 func (d *Document) AddProblemf(path, format string, args ...any) {
 	d.found.Add(d.ProblemAt(path, format, args...))
 }
 
-// addOnLinef is AddProblemf for what is on another line.
+// addOnLinef adds a problem at a path, with a line other than that of the path.
 func (d *Document) addOnLinef(line int, path, format string, args ...any) {
 	p := d.ProblemAt(path, format, args...)
 	p.Line = line
 	d.found.Add(p)
 }
 
-// HasProblemIn reports whether something is wrong at a path or below it. It does not know where
-// there is too much wrong to keep.
+// HasProblemIn reports whether there is a problem at a path or below it. It looks at the problems
+// that are kept only, so it may miss one when there are too many.
 func (d *Document) HasProblemIn(path string) bool {
 	return slices.ContainsFunc(d.found.Kept, func(p Problem) bool {
 		rest, ok := strings.CutPrefix(p.Field, path)
@@ -140,10 +142,11 @@ func (d *Document) HasProblemIn(path string) bool {
 	})
 }
 
-// SortedProblems returns all that is wrong, in the order of lines; see [List.SortByLine].
+// SortedProblems returns all problems in the order of their lines; see [List.SortByLine].
 func (d *Document) SortedProblems() []Problem { return d.found.SortByLine() }
 
-// SortByLine returns the problems in the order of their lines, and then how many more there are.
+// SortByLine returns the problems in the order of their lines, and at the end one that says how
+// many more there are, if any.
 func (l *List) SortByLine() []Problem {
 	slices.SortStableFunc(l.Kept, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
 	if l.More > 0 {
@@ -152,7 +155,7 @@ func (l *List) SortByLine() []Problem {
 	return l.Kept
 }
 
-// hasKind reports whether a value is of a kind, and otherwise says that it is not.
+// hasKind reports whether a value is of a kind, and adds a problem when it is not.
 func (d *Document) hasKind(at nodePlace, kind yaml.Kind, what string) bool {
 	switch tag := at.node.ShortTag(); {
 	case at.node.Kind == yaml.AliasNode:
@@ -169,7 +172,7 @@ func (d *Document) hasKind(at nodePlace, kind yaml.Kind, what string) bool {
 	return false
 }
 
-// readValue fills a value, and reports whether the node is one of its kind.
+// readValue fills a value from a node, and reports whether the node has the right kind.
 func (d *Document) readValue(at nodePlace, tag reflect.StructTag, into reflect.Value) bool {
 	d.lines[at.path] = at.line
 	switch kind := into.Kind(); {
@@ -195,7 +198,7 @@ func (d *Document) readValue(at nodePlace, tag reflect.StructTag, into reflect.V
 	return d.readMapping(at, tag, into)
 }
 
-// fieldsByKey returns the fields of a struct that the file has, by their keys.
+// fieldsByKey returns the fields of a struct that have a key in the file, by their keys.
 func fieldsByKey(of reflect.Type) map[string]reflect.StructField {
 	fields := make(map[string]reflect.StructField)
 	for _, field := range reflect.VisibleFields(of) {
@@ -206,7 +209,8 @@ func fieldsByKey(of reflect.Type) map[string]reflect.StructField {
 	return fields
 }
 
-// fillDefaults gives the fields of a struct, and of those in it, what holds by default.
+// fillDefaults sets the fields of a struct, and of structs in it, to their defaults. It returns the
+// fields by their keys.
 func (d *Document) fillDefaults(into reflect.Value) map[string]reflect.StructField {
 	fields := fieldsByKey(into.Type())
 	for _, field := range fields {
@@ -220,6 +224,8 @@ func (d *Document) fillDefaults(into reflect.Value) map[string]reflect.StructFie
 	return fields
 }
 
+// readMapping fills a struct from a mapping, or from the scalar that may stand for it, and reports
+// whether the node is one of these.
 func (d *Document) readMapping(at nodePlace, tag reflect.StructTag, into reflect.Value) bool {
 	fields := d.fillDefaults(into)
 	if short := fields[tag.Get("short")]; short.Name != "" && at.node.Kind == yaml.ScalarNode {
@@ -240,7 +246,7 @@ func (d *Document) readMapping(at nodePlace, tag reflect.StructTag, into reflect
 	return true
 }
 
-// checkOneOf says that a mapping does not have exactly one of the keys of which it needs one.
+// checkOneOf adds a problem unless a mapping has exactly one of the keys in its tag one.
 func (d *Document) checkOneOf(path string, tag reflect.StructTag) {
 	of := strings.Fields(tag.Get("one"))
 	first := ""
@@ -263,8 +269,8 @@ func joinPath(path, key string) string {
 	return strings.TrimPrefix(path+"."+safetext.Printable(key), ".")
 }
 
-// readEntries hands each key and its value to a function, and reports whether the value is a
-// mapping. It may have the keys of the fields only, unless these are nil.
+// readEntries calls each with each key and its value, and reports whether the node is a mapping. A
+// key that is not one of the fields is a problem, unless fields is nil.
 func (d *Document) readEntries(at nodePlace, tag reflect.StructTag, fields map[string]reflect.StructField, each func(key string, at nodePlace)) bool {
 	if !d.hasKind(at, yaml.MappingNode, "a mapping") {
 		return false
@@ -294,7 +300,8 @@ func (d *Document) readEntries(at nodePlace, tag reflect.StructTag, fields map[s
 	return true
 }
 
-// readList reads the elements of a list. Scalars must be different.
+// readList fills a slice from a list, and reports whether the node is a list that is not too long.
+// Two equal scalars are a problem.
 func (d *Document) readList(at nodePlace, tag reflect.StructTag, into reflect.Value) bool {
 	if !d.hasKind(at, yaml.SequenceNode, "a list") {
 		return false
@@ -328,7 +335,7 @@ func (d *Document) readList(at nodePlace, tag reflect.StructTag, into reflect.Va
 	return true
 }
 
-// readScalar reads a value that has a format, or is a string.
+// readScalar fills a value that has a format or is a string, and reports whether it did.
 func (d *Document) readScalar(at nodePlace, tag reflect.StructTag, into reflect.Value) bool {
 	format := d.formats[tag.Get("as")]
 	what := "a string"

@@ -1,9 +1,9 @@
-// Package problem says what is wrong with a file that someone wrote by hand, such
+// Package problem describes what is wrong with a file that someone wrote by hand, such
 // as a catalog or a list of identities: in lines that can be logged and shown,
 // whatever stands in the file, and in no more of them than anybody reads.
 //
 // It reads YAML as well: into a struct by its tags, as a [Document]; or by [ValueOf] as one of the
-// types that encoding/json has. Both say all that is wrong, and resolve no aliases. They are our
+// types that encoding/json has. Both report all problems, and resolve no aliases. They are our
 // own, as the decoder of the YAML package ends a struct at its first unknown key, compares
 // each key of a mapping with each other one and has an error for each pair of equal ones,
 // and does not bound what aliases of long texts expand to.
@@ -46,7 +46,7 @@ type List struct {
 	More int
 }
 
-// IsFull reports whether Add would do no more than count.
+// IsFull reports whether the list has no room, so that Add only counts.
 func (l *List) IsFull() bool { return len(l.Kept) >= l.Room }
 
 // Add keeps the problem, or counts it.
@@ -61,7 +61,7 @@ func (l *List) Add(p Problem) {
 // maxSpelledOut bounds the problems that one error or one log line spells out.
 const maxSpelledOut = 5
 
-// Error returns an error whose text is that of Summary, or nil for no problems.
+// Error returns an error with the text of Summary, or nil when there are no problems.
 func Error(problems []Problem, more int) error {
 	if len(problems) == 0 {
 		return nil
@@ -69,7 +69,7 @@ func Error(problems []Problem, more int) error {
 	return errors.New(Summary(problems, more))
 }
 
-// FormatLines spells out problems, with their lines.
+// FormatLines returns a text for each problem, with its line.
 func FormatLines(problems []Problem) (lines []string) {
 	for _, p := range problems {
 		text := p.String()
@@ -81,8 +81,8 @@ func FormatLines(problems []Problem) (lines []string) {
 	return lines
 }
 
-// Summary spells out the first few problems and counts the others. More is how
-// many there are at least beside those given.
+// Summary returns a text with the first few problems and the number of the others. More is how many
+// problems there are, at least, beside those given.
 func Summary(problems []Problem, more int) string {
 	parts := FormatLines(problems[:min(len(problems), maxSpelledOut)])
 	switch rest := len(problems) - len(parts) + more; {

@@ -11,22 +11,25 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// noAlias is the rule that an alias breaks: what a few of them stand for can be larger than memory.
+// noAlias is the rule that an alias breaks: a few aliases can stand for values that are larger than
+// memory.
 const noAlias = "aliases (*%s) are not resolved here; write the value again"
 
-// ValueOf returns the value of a node, and what is wrong with it. Dates are strings.
+// ValueOf returns the value of a node, and its problems. Dates are strings.
 func ValueOf(node *yaml.Node) (any, List) {
 	v := valueReader{List{Room: Room}}
 	return v.readNode(node), v.found
 }
 
-// valueReader makes a value of a node, and notes what is wrong with it.
+// valueReader builds the value of a node, and collects its problems.
 type valueReader struct{ found List }
 
+// addProblemf adds a problem on the line of the node.
 func (v *valueReader) addProblemf(node *yaml.Node, format string, args ...any) {
 	v.found.Add(Problem{Line: node.Line, Rule: fmt.Sprintf(format, args...)})
 }
 
+// readNode returns the value of a node, which is nil for an alias.
 func (v *valueReader) readNode(node *yaml.Node) any {
 	switch node.Kind {
 	case yaml.AliasNode:
@@ -85,11 +88,12 @@ func (v *valueReader) readScalar(node *yaml.Node) any {
 	return value
 }
 
-// syntaxLine finds the line in an error of the YAML package, which is not typed.
+// syntaxLine matches what stands before the rule in an error of the YAML package, with the line.
+// The error has no type that has the line.
 var syntaxLine = regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?(?:line (\d+): )?`)
 
-// syntaxProblem returns what an error of the YAML package says. The line is that in
-// the text which was decoded, or 0.
+// syntaxProblem returns the problem in an error of the YAML package. Its line is that in the text
+// which was decoded, or 0.
 func syntaxProblem(err error) Problem {
 	text := err.Error()
 	match := syntaxLine.FindStringSubmatch(text)

@@ -25,9 +25,9 @@ const (
 // String returns the word for a level.
 func (l Level) String() string { return [...]string{"well", "look", "act"}[l] }
 
-// Condition is what an owner, a source, a registration, a catalog or a process can be in:
-// how bad that is, which sentence says it, and what to do about it. Whatever shows a status
-// takes these from here.
+// Condition is a condition of an owner, a source, a registration, a catalog or a process:
+// its level, the sentence for it, and what to do about it. Whatever shows a status takes these
+// from here.
 type Condition struct {
 	Of       string // what is in it
 	State    string
@@ -43,12 +43,12 @@ type ManualSection struct{ Page, Title string }
 // ManualBase is where the pages of docs are read without a checkout, as in runbook_url of the alerts.
 const ManualBase = "https://github.com/hamlet-federation/coredns-federation/blob/main/docs/"
 
-// URL returns where the section is read without a checkout.
+// URL returns the address of the section on the web.
 func (s ManualSection) URL() string {
 	return ManualBase + s.Page + "#" + strings.ReplaceAll(strings.ToLower(s.Title), " ", "-")
 }
 
-// Manual returns the section that says more.
+// Manual returns the section of docs about the condition.
 func (c *Condition) Manual() ManualSection {
 	if page, title, elsewhere := strings.Cut(c.Runbook, ": "); elsewhere {
 		return ManualSection{page, title}
@@ -115,7 +115,7 @@ const (
 	processWaits
 )
 
-// What to do about an owner that is followed, whether by a CoreDNS or by a relay.
+// The remedies for an owner that is followed, whether by a CoreDNS or by a relay.
 const (
 	awaitCatalog  = "wait; if the owner stays syncing, it sends nothing or nothing valid: 'federationctl watch' shows what it sends"
 	findReason    = "check the network, the address in owner and the certificates in tls"
@@ -128,7 +128,7 @@ const (
 	nothing       = "nothing"
 )
 
-// conditions returns the table.
+// conditions returns the table of all conditions.
 func conditions() []Condition {
 	return []Condition{
 		ownerSynced:     {"owner", "synced", Well, "The owner is connected, and its catalog is complete.", nothing, "Owner states"},
@@ -191,33 +191,33 @@ func conditions() []Condition {
 	}
 }
 
-// Finding is a condition that something is in, with the sentence that says it.
+// Finding is a condition that was found, with its sentence filled in.
 type Finding struct {
 	Condition
 
 	Says string
 }
 
-// Judgement is how something is, and why.
+// Judgement is a level, and the findings that led to it.
 type Judgement struct {
 	Level    Level
 	Findings []Finding // none where nothing is to do
 }
 
-// addCondition adds a condition.
+// addCondition adds the finding of a condition, whose sentence takes args.
 func (v *Judgement) addCondition(which int, args ...any) {
 	if c := conditions()[which]; c.Remedy != nothing {
 		v.AddFinding(Finding{c, fmt.Sprintf(c.Sentence, args...)})
 	}
 }
 
-// AddFinding adds a finding, which makes the verdict as bad as it is.
+// AddFinding adds a finding, and raises the level to that of the finding.
 func (v *Judgement) AddFinding(f Finding) {
 	v.Findings = append(v.Findings, f)
 	v.Level = max(v.Level, f.Level)
 }
 
-// Advice returns what to do about a finding, unless a later one says the same.
+// Advice returns the remedy of finding i, or "" when a later finding has the same remedy.
 func (v *Judgement) Advice(i int) string {
 	remedy := v.Findings[i].Remedy
 	if slices.ContainsFunc(v.Findings[i+1:], func(f Finding) bool { return f.Remedy == remedy }) {
@@ -270,7 +270,8 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 	return v
 }
 
-// judgeState judges the state of an owner for who answers with its records.
+// judgeState adds the condition of the owner's state for a CoreDNS that answers with the owner's
+// records.
 func (u *FollowedOwner) judgeState(v *Judgement, now time.Time) {
 	which := ownerIn(u.State, u.Known, u.NextAttempt)
 	switch which {
@@ -289,8 +290,8 @@ func (u *FollowedOwner) judgeState(v *Judgement, now time.Time) {
 	v.addCondition(which)
 }
 
-// judgeRefusals judges what this side refuses of the owner: some of its services, or all of them,
-// which mostly is a mistake in the configuration of this side.
+// judgeRefusals adds what this side refuses of the owner: some services, or all of them, which
+// mostly is a mistake in the configuration of this side.
 func (u *FollowedOwner) judgeRefusals(v *Judgement) {
 	which, refused, newest := ownerRefused, CountNoun(u.NotAdmitted, "service"), ""
 	switch {
@@ -308,12 +309,13 @@ func (u *FollowedOwner) judgeRefusals(v *Judgement) {
 	}
 }
 
-// conditionIndex returns where the table first has something in a state, or -1.
+// conditionIndex returns the index of the first condition in the table of that subject and state,
+// or -1.
 func conditionIndex(of, state string) int {
 	return slices.IndexFunc(conditions(), func(c Condition) bool { return c.Of == of && c.State == state })
 }
 
-// ownerIn returns the condition of an owner that is in a state.
+// ownerIn returns the condition of an owner in a state.
 func ownerIn(state string, known bool, next time.Time) int {
 	switch which := conditionIndex("owner", state); {
 	case which < 0 || which >= ownerUnknown: // what follows are no states
@@ -327,7 +329,7 @@ func ownerIn(state string, known bool, next time.Time) int {
 	}
 }
 
-// relayedIn returns the condition of an owner for the one that relays it.
+// relayedIn returns the condition of an owner that a source relays.
 func relayedIn(u *FollowedOwner) int {
 	switch which := conditionIndex("relayed owner", u.State); {
 	case u.State == "synced":
@@ -341,8 +343,8 @@ func relayedIn(u *FollowedOwner) int {
 	}
 }
 
-// RemainingRetention returns how much of the retention is left, and which part of it in percent. Both are 0
-// where it does not count.
+// RemainingRetention returns how much of the retention is left, and how much that is in percent.
+// Both are 0 while the retention does not count.
 func (u *FollowedOwner) RemainingRetention(now time.Time) (left time.Duration, percent int) {
 	left, whole := u.Expires.Sub(now), u.Expires.Sub(u.Lost)
 	if u.Lost.IsZero() || u.State == "synced" || u.Expires.IsZero() || left <= 0 {
@@ -358,7 +360,7 @@ func (u *FollowedOwner) RemainingRetention(now time.Time) (left time.Duration, p
 // renews it every hour is always near its end.
 const soon = 7 * 24 * time.Hour
 
-// judgeCertificates judges when two certificates expire, and what trouble there is with their files.
+// judgeCertificates adds when two certificates expire, and the trouble with their files.
 func (v *Judgement) judgeCertificates(now, own, authority time.Time, trouble, remedy string) {
 	if trouble != "" {
 		which := certificateKept
@@ -427,8 +429,8 @@ func (s *CatalogSource) Judge(now time.Time) (v Judgement) {
 	return v
 }
 
-// addRelayed adds how the owner is that a source relays. What is to be done about the source is what is
-// to be done about the owner.
+// addRelayed adds the judgement of the owner that a source relays. The remedy of the owner takes
+// the place of the general one of the source.
 func (v *Judgement) addRelayed(of Judgement) {
 	if of.Level == Well {
 		return
@@ -446,7 +448,7 @@ func (v *Judgement) addRelayed(of Judgement) {
 	}
 }
 
-// Streams returns how many streams consumers have open.
+// Streams returns how many streams of consumers are open.
 func (c *Catalog) Streams() (n int) {
 	for _, of := range c.Consumers {
 		n += of
@@ -514,8 +516,8 @@ func (s *Status) Judge() (v Judgement) {
 	return v
 }
 
-// worstState returns the first state of an owner that makes it as bad as it is, or the one that it
-// is in: one that is synced may be bad for another reason.
+// worstState returns the state in the first finding about the owner that has the level of the
+// judgement, or in, which is the state of the owner: a synced owner may have another trouble.
 func (v *Judgement) worstState(in string) string {
 	for _, f := range v.Findings {
 		if f.Of == "owner" && f.Level == v.Level && v.Level > Well {
@@ -525,12 +527,12 @@ func (v *Judgement) worstState(in string) string {
 	return in
 }
 
-// addSentencef adds a sentence that sums something up.
+// addSentencef adds a finding that consists of a sentence which sums something up.
 func (v *Judgement) addSentencef(level Level, format string, args ...any) {
 	v.AddFinding(Finding{Condition{Level: level}, fmt.Sprintf(format, args...)})
 }
 
-// sumOwners sums up the owners of a consumer.
+// sumOwners adds the sentences about the owners of a consumer.
 func (v *Judgement) sumOwners(owners []TableRow) {
 	if len(owners) == 0 {
 		return
@@ -560,7 +562,7 @@ func (v *Judgement) sumOwners(owners []TableRow) {
 	}
 }
 
-// sumCatalogs sums up what an owner publishes.
+// sumCatalogs adds the sentences about the catalogs of an owner.
 func (s *Status) sumCatalogs(v *Judgement, rows []TableRow) {
 	const most = 3
 	bad := 0
@@ -602,7 +604,7 @@ type TableRow struct {
 	Note     string // a few words
 }
 
-// Rows returns what a process consists of, the worst first.
+// Rows returns the rows of a process, the worst first.
 func (s *Status) Rows() (rows []TableRow) {
 	add := func(v Judgement, name, state string, since time.Time, services int, note string) {
 		for i := range v.Findings {
@@ -655,10 +657,10 @@ func FormatNumber(n int) string {
 	return digits
 }
 
-// CountNoun returns a number with commas, and its noun.
+// CountNoun returns a number with commas, and the noun in singular or plural.
 func CountNoun(n int, noun string) string { return FormatNumber(n) + " " + nounFor(n, noun) }
 
-// nounFor returns a noun for that many.
+// nounFor returns the noun in singular or plural, as n needs it.
 func nounFor(n int, noun string) string {
 	if strings.HasSuffix(noun, "s") {
 		return wordFor(n, noun, noun+"es")
@@ -666,7 +668,7 @@ func nounFor(n int, noun string) string {
 	return wordFor(n, noun, noun+"s")
 }
 
-// wordFor returns the word for one thing, or the one for any other number of them.
+// wordFor returns one for 1, and others for any other number.
 func wordFor(n int, one, others string) string {
 	if n == 1 {
 		return one
@@ -674,7 +676,7 @@ func wordFor(n int, one, others string) string {
 	return others
 }
 
-// FormatAge says how long ago something was, or how soon it will be.
+// FormatAge returns how long ago when was, or how soon it will be.
 func FormatAge(now, when time.Time) string {
 	if d := now.Sub(when); d < 0 {
 		return "in " + FormatSpan(-d)

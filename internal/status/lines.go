@@ -10,7 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// explainedAnswer is what the template says of an answer, or of none.
+// explainedAnswer is the data of the template for one answer, or for a name without an answer.
 type explainedAnswer struct {
 	*NameExplanation
 	*BlockAnswer
@@ -46,7 +46,7 @@ func (w *NameExplanation) Lines() []string {
 	return textRenderer{w.Now}.renderLines(e)
 }
 
-// explainAnswer returns what there is to say of an answer.
+// explainAnswer returns the data of the template for answer i.
 func (w *NameExplanation) explainAnswer(i int) explainedAnswer {
 	a := &w.Answers[i]
 	e := explainedAnswer{NameExplanation: w, BlockAnswer: a, Before: w.answerBefore(i), Remedies: remediesFor(a)}
@@ -64,8 +64,8 @@ func (w *NameExplanation) explainAnswer(i int) explainedAnswer {
 	return e
 }
 
-// splitParts takes what owners have to do with the name: those that are synced and have nothing
-// to say of it go in one line.
+// splitParts sets Parts and Silent: an owner that is synced and has nothing to do with the name is
+// in Silent, which becomes one line.
 func (e *explainedAnswer) splitParts(parts []OwnerPart) {
 	for _, p := range parts {
 		if p.State == "synced" && p.Failure == "" && p.NotImported == "" && p.NotAdmitted == "" && len(p.Refusals)+len(p.Gone) == 0 {
@@ -76,13 +76,13 @@ func (e *explainedAnswer) splitParts(parts []OwnerPart) {
 	}
 }
 
-// holderOf returns the place of the owner whose service has the name, or -1.
+// holderOf returns the index of the owner whose service has the name, or -1.
 func holderOf(a *BlockAnswer) int {
 	return slices.IndexFunc(a.Owners, func(p OwnerPart) bool { return a.Holder != nil && p.ID == a.Holder.Owner })
 }
 
-// Who says which service of which owner has the name or, where owners share it, whose endpoints are
-// answered.
+// Who returns which service of which owner has the name or, where owners share the name, whose
+// endpoints are answered.
 func (h *NameHolder) Who() string {
 	if n := len(h.Owners); n > 0 {
 		return fmt.Sprintf("%s %s, which %s the name", nounFor(n, "owner"), joinWords(h.Owners), wordFor(n, "shares", "share"))
@@ -104,8 +104,8 @@ func (w *NameExplanation) answerBefore(i int) *BlockAnswer {
 	return nil
 }
 
-// keysOf returns the longest zone that a name is in, by transport and port, of keys such as
-// dns://fed.example.:53.
+// keysOf returns the longest zone that contains a name, by transport and port. The keys of server
+// blocks look like dns://fed.example.:53.
 func keysOf(keys []string, name string) map[string]string {
 	zones := make(map[string]string)
 	for _, key := range keys {
@@ -130,7 +130,7 @@ func furtherRecords(list []string) []string {
 	return list[min(len(list), maxInline):min(len(list), maxShown)]
 }
 
-// formatRecords returns the data of records and their TTL.
+// formatRecords returns the data of records, with their TTL.
 func formatRecords(list []string) string {
 	if len(list) == 0 {
 		return "no records"
@@ -149,7 +149,7 @@ func formatRecords(list []string) string {
 	return s
 }
 
-// recordData returns what stands behind the type of a record in presentation form.
+// recordData returns the part of a record in presentation form behind its type.
 func recordData(record string) string {
 	rest := record
 	for range 4 { // name, TTL, class, type
@@ -167,7 +167,7 @@ func recordData(record string) string {
 	return rest
 }
 
-// describeKind says what the name is.
+// describeKind returns what the name is, in words.
 func describeKind(is string) string {
 	said, known := map[string]string{
 		"service":     "it is the fqdn",
@@ -185,7 +185,7 @@ func describeKind(is string) string {
 	return said
 }
 
-// remediesFor returns what can be done about an answer, each once.
+// remediesFor returns the remedies for an answer, each once.
 func remediesFor(a *BlockAnswer) (list []string) {
 	add := func(s string) {
 		if !slices.Contains(list, s) {
@@ -233,7 +233,7 @@ func remediesFor(a *BlockAnswer) (list []string) {
 	return list
 }
 
-// describeRefusal says which rule a service of an owner breaks.
+// describeRefusal returns which rule a service of an owner breaks.
 func describeRefusal(owner string, r *RefusedService) string {
 	s := "a service"
 	if r.Service != "" {
@@ -245,7 +245,7 @@ func describeRefusal(owner string, r *RefusedService) string {
 	return fmt.Sprintf("%s of owner %s breaks the rule %s: %s", s, PrintableWord(owner), PrintableWord(cmp.Or(r.Reason, "without a name")), safetext.Printable(cmp.Or(r.Rule, "no more is given")))
 }
 
-// Remedy says what can be done about a refusal.
+// Remedy returns what can be done about a refusal.
 func (r *RefusedService) Remedy() string {
 	switch federation.Reason(r.Reason) { //nolint:exhaustive // the others depend on the owner alone
 	case federation.ReasonOutOfZone:
@@ -262,8 +262,8 @@ func (r *RefusedService) Remedy() string {
 	return "have the owner correct the service"
 }
 
-// ownerMatters reports whether the state of an owner has to do with the answer: of an owner that
-// could have the name, or comes before the one that has it.
+// ownerMatters reports whether the state of owner i matters for the answer: the owner could have
+// the name, or comes before the one that has it.
 func ownerMatters(a *BlockAnswer, i int) bool {
 	switch {
 	case a.Verdict == OwnData:
@@ -286,7 +286,7 @@ func (p *CatalogPublication) Published() (n int) {
 	return n
 }
 
-// Remedy says what can be done about what is published, if anything.
+// Remedy returns what can be done about what is published, or "".
 func (p *CatalogPublication) Remedy() string {
 	switch {
 	case len(p.Services) == 0:

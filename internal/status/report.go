@@ -1,5 +1,5 @@
-// Package status is what a CoreDNS with the plugin, or an owner, says of itself to the
-// person on call: its status, its services, and why a name is answered as it is. The types
+// Package status describes a CoreDNS with the plugin, or an owner, for the
+// person on call: its state, its services, and why a name is answered as it is. The types
 // are the JSON of the status endpoint, whose paths begin with /v1: package page
 // serves them, and federationctl reads them.
 //
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// ProcessRole is what a process is.
+// ProcessRole says whether a process is a consumer or an owner.
 type ProcessRole string
 
 // The roles.
@@ -42,7 +42,7 @@ type Status struct {
 	Catalogs  []Catalog        `json:"catalogs,omitempty"` // of an owner, by server name
 }
 
-// Hostname returns the name of this machine, or of this pod; empty where that is not known.
+// Hostname returns the name of this machine or pod, or "" when it is not known.
 func Hostname() string {
 	name, _ := os.Hostname()
 	return name
@@ -94,8 +94,8 @@ type FollowedOwner struct {
 	Retry func() `json:"-"` // tries at once to open a stream where there is none
 }
 
-// FindOwner returns the owner with an ID, or the one that the catalog with that server name is
-// relayed from. The error is an *UnknownError.
+// FindOwner returns the owner with an ID, or the owner whose catalog is relayed under that server
+// name. The error is an *UnknownError.
 func (s *Status) FindOwner(of string) (*FollowedOwner, error) {
 	unknown := &UnknownError{Of: of}
 	for i := range s.Owners {
@@ -118,8 +118,8 @@ func (s *Status) FindOwner(of string) (*FollowedOwner, error) {
 	return nil, unknown
 }
 
-// FindPaused returns the source of a catalog with paused withdrawals. Without a name it is the only
-// one; it is nil if no source has any.
+// FindPaused returns the source of a catalog with paused withdrawals. Without a name it returns the
+// only such source. It returns nil if no source has paused any.
 func (s *Status) FindPaused(of, name string) (paused *CatalogSource, err error) {
 	unknown := &UnknownError{Of: of}
 	for i := range s.Catalogs {
@@ -174,7 +174,7 @@ type Zone struct {
 	Owners  []string `json:"owners"`           // which may publish in it, the first wins
 }
 
-// PublishingOwner is what there is to say of an owner as a whole.
+// PublishingOwner is the status of an owner as a whole.
 type PublishingOwner struct {
 	Config  string            `json:"config,omitempty"` // the file
 	Applied time.Time         `json:"applied,omitzero"` // when what is in effect was applied
@@ -230,7 +230,7 @@ type Subscriber struct {
 	Since    time.Time `json:"since,omitzero"`    // of the oldest of them, or of the loss
 }
 
-// DescribeState says where the consumer is, as a clause.
+// DescribeState returns the state of the consumer as a clause.
 func (s Subscriber) DescribeState(now time.Time) string {
 	since := ""
 	if !s.Since.IsZero() {
@@ -247,7 +247,7 @@ func (s Subscriber) DescribeState(now time.Time) string {
 	return "behind by " + FormatNumber(s.Behind) + " for " + since
 }
 
-// ConsumerClass is the consumers for which the same rules of exports are.
+// ConsumerClass is the consumers to which the same rules of exports apply.
 type ConsumerClass struct {
 	Name      string `json:"name"` // the numbers of the rules, or none
 	Consumers int    `json:"consumers"`

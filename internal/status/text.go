@@ -24,11 +24,11 @@ const (
 //go:embed why.tmpl
 var whyText string
 
-// textRenderer is what is shown at one time.
+// textRenderer renders texts as they read at one time.
 type textRenderer struct{ now time.Time }
 
-// renderLines returns what the template makes of an explanation. Every line is printable ASCII of
-// bounded length, whatever it is made of: what peers send passes through plain, word or quote.
+// renderLines returns the lines that the template makes of an explanation. Every line is printable
+// ASCII of bounded length: text of peers passes through the functions plain, word or quote.
 func (t textRenderer) renderLines(of explainedAnswer) (lines []string) {
 	var all *template.Template
 	execute := func(name string, data any) (string, error) {
@@ -62,10 +62,10 @@ func (t textRenderer) renderLines(of explainedAnswer) (lines []string) {
 	return lines
 }
 
-// judgeSource says how a source is.
+// judgeSource returns the judgement of a source.
 func (t textRenderer) judgeSource(s CatalogSource) *Judgement { return new(s.Judge(t.now)) }
 
-// firstShown returns the entries of a slice, or of a map with text as keys, that are shown.
+// firstShown returns the first maxShown entries of a slice, or of a map with text as keys.
 func firstShown(list any) any {
 	v := reflect.ValueOf(list)
 	if v.Len() <= maxShown {
@@ -81,7 +81,7 @@ func firstShown(list any) any {
 	return v.Slice(0, maxShown).Interface()
 }
 
-// describeRest says how many entries are not shown, if there are any.
+// describeRest returns how many entries are not shown, or "" when all are.
 func describeRest(list any, noun string) string {
 	if rest := reflect.ValueOf(list).Len() - maxShown; rest > 0 {
 		return fmt.Sprintf("and %s more %s", FormatNumber(rest), nounFor(rest, noun))
@@ -89,7 +89,7 @@ func describeRest(list any, noun string) string {
 	return ""
 }
 
-// formatTime says when something was or will be: the age, and the time in UTC. It is empty for no time.
+// formatTime returns the age of a time, and the time in UTC, or "" for no time.
 func (t textRenderer) formatTime(when time.Time) string {
 	if when.IsZero() {
 		return ""
@@ -97,7 +97,8 @@ func (t textRenderer) formatTime(when time.Time) string {
 	return fmt.Sprintf("%s (%s)", FormatAge(t.now, when), formatClock(when))
 }
 
-// formatSince says since when something is so; nothing if that is not known.
+// formatSince returns a clause with the time since when something is so, or "" when that is not
+// known.
 func (t textRenderer) formatSince(when time.Time) string {
 	if when.IsZero() {
 		return ""
@@ -105,7 +106,7 @@ func (t textRenderer) formatSince(when time.Time) string {
 	return fmt.Sprintf("since %s (%s)", formatClock(when), FormatSpan(t.now.Sub(when)))
 }
 
-// formatNext says behind something else when the next attempt is; nothing if there is none.
+// formatNext returns a clause with the time of the next attempt, or "" when there is none.
 func (t textRenderer) formatNext(when time.Time) string {
 	if when.IsZero() {
 		return ""
@@ -113,7 +114,7 @@ func (t textRenderer) formatNext(when time.Time) string {
 	return "; " + FormatNext(t.now, when)
 }
 
-// FormatNext says when the next attempt is.
+// FormatNext returns when the next attempt is.
 func FormatNext(now, when time.Time) string {
 	if d := when.Sub(now); d > 0 {
 		return "next attempt in " + FormatSpan(max(d, time.Second))
@@ -121,10 +122,10 @@ func FormatNext(now, when time.Time) string {
 	return "next attempt now"
 }
 
-// formatClock returns a time in UTC, in seconds.
+// formatClock returns a time in UTC, to the second.
 func formatClock(when time.Time) string { return when.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// FormatSpan returns a duration rounded as people do: 4:57 is 5 min.
+// FormatSpan returns a duration, rounded as people round: 4:57 is 5 min.
 func FormatSpan(d time.Duration) string {
 	d = max(d, 0)
 	seconds, minutes := d.Round(time.Second), d.Round(time.Minute)
@@ -155,8 +156,8 @@ func FormatOctets(n int64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/(unit*unit*unit))
 }
 
-// PrintableWord returns a name, an address or an ID as it is, without the dot at its end, or
-// quoted where it has anything that these do not have.
+// PrintableWord returns a name, an address or an ID without the dot at its end, or in quotes when
+// it is empty, too long or has characters that none of these has.
 func PrintableWord(s string) string {
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }
 	if s == "" || len(s) > maxWord || strings.ContainsFunc(s, odd) {
@@ -168,7 +169,7 @@ func PrintableWord(s string) string {
 	return s
 }
 
-// joinWords returns a list of words, or how many there are beside the first.
+// joinWords returns a list of words, or the first ones and how many more there are.
 func joinWords(list []string) string {
 	var shown []string
 	for _, s := range list[:min(len(list), maxShown)] {
@@ -180,7 +181,7 @@ func joinWords(list []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// joinCounts returns numbers with what they count, in the order of that.
+// joinCounts returns the keys with their counts, in the order of the keys.
 func joinCounts(of map[string]int) string {
 	var parts []string
 	for _, key := range slices.Sorted(maps.Keys(of)) {
@@ -193,7 +194,7 @@ func joinCounts(of map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// CatalogName returns the name of a catalog as a reader knows it.
+// CatalogName returns the name of a catalog for readers, also of the one without a server name.
 func CatalogName(serverName string) string {
 	if serverName == "" {
 		return "(default)"
@@ -201,7 +202,7 @@ func CatalogName(serverName string) string {
 	return PrintableWord(serverName)
 }
 
-// formatSerial returns the serial of a zone, if it has one.
+// formatSerial returns the serial of a zone, or "" when the zone has none.
 func formatSerial(n uint32) string {
 	if n == 0 {
 		return ""
