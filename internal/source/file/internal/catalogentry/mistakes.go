@@ -21,7 +21,7 @@ const (
 	maxEntries = limits.Endpoints // of a list or a map: no other has a higher limit
 )
 
-// findMistakes returns the mistakes in m, at most most of them. First is the error that package
+// findMistakes returns the mistakes in m, up to a number of most. First is the error that package
 // wire has returned for m. Package wire stops at the first mistake, as a consumer has no use for
 // more, but somebody who mends a file wants to see all. So findMistakes passes each piece of m to
 // wire separately, in a service that has no other mistake.
