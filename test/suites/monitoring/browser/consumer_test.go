@@ -87,16 +87,16 @@ func TestConsumer(t *testing.T) {
 		t.Errorf("%v; the page says %q, and the process is not ready", err, overall)
 	}
 	tab.says(".overall", "Act on 4 of 8 owners: 1 connecting, 1 expired, 1 parked, 1 syncing.", "Look at 2 of 8 owners: 1 refused, 1 stale.")
-	tab.says(tab.card(goneAt), "expired", "Its records are removed", "connection refused")
+	tab.says(tab.card(goneAt), "expired", "its records are removed", "connection refused")
 	tab.says(tab.card(lostAt), "stale", "still answered", "connection refused")
 	if text := tab.text(tab.card(lostAt)); !regexp.MustCompile(`Retention: \d+ (s|min) of 1 h used, records go in (1 h|5\d min)`).MatchString(text) {
 		t.Errorf("of the retention of 1 h this is used: %q", text)
 	}
-	tab.says(tab.card(strict), "parked", "turned this consumer away", "Unauthenticated", "To do: have the owner admit the certificate")
+	tab.says(tab.card(strict), "parked", "turned this consumer away", "Unauthenticated", "To do: have the owner allow an identity")
 	tab.says(tab.card(nobody), "connecting", "SERVFAIL", "connection refused")
 	tab.says(tab.card(slow), "syncing", "not complete yet")
 	tab.says(tab.card(large), "synced", "10,000 services, updated ", " ago")
-	tab.says(tab.card(faulty), "synced", "refused", "2 refusals, the newest", " ago: ", "Not published, because of conflicts or rules: 1.")
+	tab.says(tab.card(faulty), "synced", "refused", "2 refusals, the newest", " ago: ", "Conflicts or rules keep 1 of its names and records")
 	tab.says(tab.card(empty), "synced", "no service for this consumer", "To do: publish a first service")
 	tab.unfold()
 	tab.says(tab.card(large), "Certificate", "expires in", "Catalog", "10,000 instances", "UTC")

@@ -106,7 +106,7 @@ catalogs:
 	tab.run(chromedp.Navigate(base + "/"))
 	tab.says("h1", "Federation owner on ")
 	tab.says(".overall", "something to act on", "brief.yaml has been away", "away")
-	tab.says("main", "brief.yaml", "1 file is not used as it is now", "Relayed from", "stale", "No stream:")
+	tab.says("main", "brief.yaml", "1 file is broken", "Relayed from", "stale", "No stream:")
 	tab.unfold()
 	tab.says("main", "Programs register at", "1 provider connected", "spiffe://federation.example/consumer", "Certificate")
 	tab.look("owner", "/", 3400)

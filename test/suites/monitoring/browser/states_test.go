@@ -66,7 +66,7 @@ func TestStates(t *testing.T) {
 			until: func(s status) bool {
 				return s.Owners[0].State == "expired" && strings.Contains(s.Owners[0].Failure, "refused")
 			},
-			says:  []string{"✕ expired", "connection refused", "Its records are removed", "To do: start the owner"},
+			says:  []string{"✕ expired", "connection refused", "its records are removed", "To do: start the owner"},
 			never: "repair the owner or the network",
 		},
 		{
