@@ -65,12 +65,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/source/internal/reconnect"
 	"github.com/hamlet-federation/coredns-federation/internal/source/nsm/internal/endpoint"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
@@ -192,49 +192,10 @@ func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
 	return strings.HasPrefix(name, s.rules.Prefix) || fqdn.Within(s.rules.Zone)
 }
 
-// reconnectBackoff returns the delays between two connections. All owners of a registry lose it at
-// the same moment, so each delay is lengthened at random, up to double.
-func reconnectBackoff() *wait.Backoff {
-	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 1, Steps: 5, Cap: 15 * time.Second}
-}
-
-// steady is how long a connection must have lasted for the next one to be made at once.
-const steady = 10 * time.Second
-
-// Run implements [source.Source]. A connection that was useful and lasted is made anew at once when
-// it ends, as each does when its certificate expires. The registry is away only when the new
-// connection fails.
+// Run implements [source.Source].
 func (s *Source) Run(ctx context.Context, part source.Part) {
-	delay := reconnectBackoff()
-	for {
-		began := time.Now()
-		whole, err := s.followOnce(ctx, part)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case whole:
-			delay = reconnectBackoff()
-			if time.Since(began) >= steady {
-				continue
-			}
-		}
-		part.SetAway(fmt.Errorf("registry %s: %w", s.registry, err))
-		if !waitFor(ctx, delay.Step()) {
-			return
-		}
-	}
-}
-
-// waitFor waits for d, and reports whether it passed before ctx ended.
-func waitFor(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	reconnect.Loop(ctx, func(reason error) { part.SetAway(fmt.Errorf("registry %s: %w", s.registry, reason)) },
+		func(ctx context.Context) (bool, error) { return s.followOnce(ctx, part) })
 }
 
 // connectTimeout bounds a connection until it is ready, with its handshake.

@@ -1,0 +1,376 @@
+package consul
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+)
+
+// fakeConsul answers blocking queries as Consul's documentation says, for a catalog in memory, and
+// misbehaves where a test says so. The real one is in test/suites/consul.
+type fakeConsul struct {
+	mu       sync.Mutex
+	listener *bufconn.Listener // nil while it is down
+	server   *http.Server
+	serving  sync.WaitGroup
+	moved    chan struct{} // is closed when the index moves
+	index    uint64
+	list     uint64                       // the index of the last change of the list
+	indexes  map[string]uint64            // of the services
+	services map[string]map[string]string // addresses and their states, by the name
+	tags     map[string][]string
+	ended    time.Duration // how long a query waits; 0 for as long as it wants
+
+	header   map[string]string // instead of what is right
+	status   int               // instead of 200
+	body     string
+	only     string // the path that these are for; empty for all
+	token    string // that must be shown
+	filtered bool   // the token must read nothing
+	stalled  bool   // nothing is answered any more
+	requests []string
+	waiting  int // queries
+	most     int // of queries at a time that do not wait
+	reading  int
+	slow     time.Duration // for an answer to a query that does not wait
+}
+
+func newFakeConsul(t *testing.T) *fakeConsul {
+	t.Helper()
+	f := &fakeConsul{
+		index: 10, list: 10, moved: make(chan struct{}), indexes: make(map[string]uint64), services: make(map[string]map[string]string), tags: make(map[string][]string),
+	}
+	f.start()
+	t.Cleanup(f.stop)
+	return f
+}
+
+func (f *fakeConsul) start() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.listener = bufconn.Listen(1 << 16)
+	f.server = &http.Server{Handler: f, ReadHeaderTimeout: time.Hour}
+	listener, server := f.listener, f.server
+	f.serving.Go(func() { _ = server.Serve(listener) })
+}
+
+func (f *fakeConsul) stop() {
+	f.mu.Lock()
+	server := f.server
+	f.listener, f.server = nil, nil
+	f.mu.Unlock()
+	if server != nil {
+		_ = server.Close()
+		f.serving.Wait()
+	}
+}
+
+func (f *fakeConsul) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	f.mu.Lock()
+	listener := f.listener
+	f.mu.Unlock()
+	if listener == nil {
+		return nil, errors.New("connection refused")
+	}
+	return listener.DialContext(ctx)
+}
+
+// set changes what it does.
+func (f *fakeConsul) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// put registers an instance of a service at an address, as address or address=status.
+func (f *fakeConsul) put(service string, instances ...string) {
+	f.set(func() {
+		f.index++
+		if f.services[service] == nil {
+			f.services[service] = make(map[string]string)
+		}
+		for _, instance := range instances {
+			address, state, _ := strings.Cut(instance, "=")
+			if _, known := f.services[service][address]; !known {
+				f.list = f.index
+			}
+			f.services[service][address] = cmp.Or(state, "passing")
+		}
+		f.indexes[service] = f.index
+	})
+}
+
+// remove deregisters an instance, or with no address the service.
+func (f *fakeConsul) remove(service, address string) {
+	f.set(func() {
+		f.index++
+		f.list, f.indexes[service] = f.index, f.index
+		if delete(f.services[service], address); len(f.services[service]) == 0 || address == "" {
+			delete(f.services, service)
+		}
+	})
+}
+
+// restart makes it begin anew without its data.
+func (f *fakeConsul) lose() {
+	f.set(func() {
+		clear(f.services)
+		clear(f.indexes)
+		f.index, f.list = 5, 5
+	})
+}
+
+func (f *fakeConsul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	after, _ := strconv.ParseUint(query.Get("index"), 10, 64)
+	wait, _ := time.ParseDuration(query.Get("wait"))
+	f.mu.Lock()
+	f.requests = append(f.requests, r.URL.Path)
+	if after > 0 {
+		f.waiting++
+	} else {
+		f.reading++
+		f.most = max(f.most, f.reading)
+	}
+	slow := f.slow
+	f.mu.Unlock()
+	if after == 0 && slow > 0 {
+		time.Sleep(slow)
+	}
+	timer := time.NewTimer(wait + wait/16)
+	defer timer.Stop()
+	for {
+		f.mu.Lock()
+		index, moved, failing := f.indexOf(r.URL.Path), f.moved, f.status > 0 && (f.only == "" || f.only == r.URL.Path)
+		done := !f.stalled && (index > after || failing)
+		if done {
+			break
+		}
+		f.mu.Unlock()
+		select {
+		case <-moved:
+			continue
+		case <-r.Context().Done():
+		case <-timer.C:
+		}
+		f.mu.Lock()
+		if f.stalled {
+			f.mu.Unlock()
+			<-r.Context().Done()
+			f.mu.Lock()
+		}
+		break
+	}
+	if after > 0 {
+		f.waiting--
+	} else {
+		f.reading--
+	}
+	f.answer(w, r)
+	f.mu.Unlock()
+}
+
+func (f *fakeConsul) indexOf(path string) uint64 {
+	if name, ok := strings.CutPrefix(path, "/v1/health/service/"); ok {
+		return cmp.Or(f.indexes[name], f.list)
+	}
+	return f.list
+}
+
+// answer answers. The mutex is held.
+func (f *fakeConsul) answer(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Consul-Index", strconv.FormatUint(f.indexOf(r.URL.Path), 10))
+	h.Set("X-Consul-KnownLeader", "true")
+	h.Set("X-Consul-LastContact", "0")
+	for key, value := range f.header {
+		h.Set(key, value)
+	}
+	switch {
+	case f.status > 0 && (f.only == "" || f.only == r.URL.Path):
+		w.WriteHeader(f.status)
+		fmt.Fprint(w, f.body)
+		return
+	case f.token != "" && r.Header.Get("X-Consul-Token") != f.token:
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, "ACL not found")
+		return
+	}
+	name, isService := strings.CutPrefix(r.URL.Path, "/v1/health/service/")
+	if f.filtered && (f.only == "" || f.only == r.URL.Path) {
+		h.Set("X-Consul-Results-Filtered-By-ACLs", "true")
+		fmt.Fprint(w, map[bool]string{true: "[]", false: "{}"}[isService])
+		return
+	}
+	if !isService {
+		all := map[string][]string{"consul": {}}
+		for service := range f.services {
+			all[service] = f.tags[service]
+		}
+		_ = json.NewEncoder(w).Encode(all)
+		return
+	}
+	var entries []any
+	for address, status := range f.services[name] {
+		entries = append(entries, map[string]any{
+			"Node":    map[string]any{"Node": "n", "Address": "192.0.2.200", "Datacenter": "dc1"},
+			"Service": map[string]any{"ID": address, "Service": name, "Address": address, "Port": 80, "Tags": f.tags[name]},
+			"Checks":  []any{map[string]any{"Status": status}},
+		})
+	}
+	_ = json.NewEncoder(w).Encode(entries)
+}
+
+// recorder is a part that notes what it is told.
+type recorder struct {
+	mu       sync.Mutex
+	known    bool
+	services map[string]*wire.EncodedService
+	updates  int
+	away     error
+	times    int // that it was said to be away
+	refused  map[string]int
+}
+
+func (r *recorder) Replace(services []*wire.EncodedService) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known, r.services = true, make(map[string]*wire.EncodedService)
+	for _, s := range services {
+		r.services[s.Name()] = s
+	}
+}
+
+func (r *recorder) Update(changed []*wire.EncodedService, gone []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.updates++
+	for _, s := range changed {
+		r.services[s.Name()] = s
+	}
+	for _, name := range gone {
+		delete(r.services, name)
+	}
+}
+
+func (r *recorder) SetAway(reason error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.away == nil && reason != nil {
+		r.times++
+	}
+	r.away = reason
+}
+
+func (r *recorder) SetPath(wire.OwnerPath) error { return nil }
+
+func (r *recorder) SetRefused(entries map[string]int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused = entries
+}
+
+// String returns the services with their addresses, in order.
+func (r *recorder) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.known {
+		return "silent"
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(r.services)) {
+		text := strings.TrimPrefix(name, "consul/") + ":"
+		for _, e := range r.services[name].Service().Endpoints {
+			text += " " + strings.TrimPrefix(e.Address.String(), "192.0.2.")
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
+// stand is a source in a bubble that follows a fake Consul.
+type stand struct {
+	*fakeConsul
+
+	part  *recorder
+	since time.Time
+}
+
+// runStand runs test in a bubble, with a source that follows Consul from the moment at which
+// prepare has returned.
+func runStand(t *testing.T, c Config, prepare func(*fakeConsul), test func(*testing.T, *stand)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stand{fakeConsul: newFakeConsul(t), part: new(recorder), since: time.Now()}
+		if prepare != nil {
+			prepare(s.fakeConsul)
+		}
+		c.Zone = services.FQDN("consul.example")
+		src := must.Get(New(c))(t)
+		src.dial = s.dial
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer s.set(func() { s.stalled = false })
+		defer cancel()
+		running.Go(func() { src.Run(ctx, s.part) })
+		synctest.Wait()
+		test(t, s)
+	})
+}
+
+// at lets the time pass until so much of it has since the start.
+func (s *stand) at(d time.Duration) {
+	time.Sleep(time.Until(s.since.Add(d)))
+	synctest.Wait()
+}
+
+// want checks what is published.
+func (s *stand) want(t *testing.T, want string) {
+	t.Helper()
+	synctest.Wait()
+	if got := s.part.String(); got != want {
+		t.Errorf("after %v:\ngot  %s\nwant %s", time.Since(s.since), got, want)
+	}
+}
+
+// wantAway checks why Consul is said to be away, by a part of it; empty for not at all.
+func (s *stand) wantAway(t *testing.T, want string) {
+	t.Helper()
+	synctest.Wait()
+	s.part.mu.Lock()
+	defer s.part.mu.Unlock()
+	if got := s.part.away; want == "" && got != nil || want != "" && (got == nil || !strings.Contains(got.Error(), want)) {
+		t.Errorf("after %v: away: %v, want %q", time.Since(s.since), got, want)
+	}
+}
+
+// requested returns how many requests there were since the last call.
+func (s *stand) requested() []string {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.requests
+	s.requests = nil
+	return all
+}

@@ -1,0 +1,149 @@
+// Package consul is the source of a datacenter of Consul: the services of its catalog are the
+// part, with the instances that are healthy.
+//
+// A service of Consul becomes a service <name>/<service>, or <name>/<datacenter>/<service> where the
+// configuration names the datacenter, with the fqdn <service>.<zone>. It is there while it has an
+// instance that is published. Names that are no label in DNS are refused. Each address and
+// port of its instances is an endpoint. One instance, "default", has all endpoints; where the
+// configuration says so, each tag that is a label is another one, with the endpoints of the
+// instances that have the tag. Tags stay tags; what all instances have in meta are labels below
+// consul.meta/. Proxies and gateways of Consul's mesh are left out. Weights have no place.
+//
+// # How Consul is read
+//
+// By blocking queries of its HTTP API, which answer when something has changed: one for the list
+// of services, and one for each service that is wanted, because the list does not say which service
+// has changed, nor anything of health. So a change costs one request for the service, and one
+// for the list if a service or a tag came or went. Over https HTTP/2 carries any number of
+// queries on a few connections. Over http each of them is a connection, of which an agent takes 200 by
+// default, so beyond mostPlain services each is read in its turn instead.
+// The client library of Consul would bring a type for each answer, and nothing of this.
+//
+// What has begun to be read is read as a whole: after an error everything is asked for anew. Only a
+// query without an index is answered with what there is now: one that waits for more than the
+// index of a registry that was lost waits for as long as it may.
+//
+// # What is no emptiness
+//
+// Consul answers with an empty list as well when the token may read nothing, and when a
+// server has begun anew without its data. The first is told by a header, and the source is away then,
+// or keeps what the service had. The second is noticed by an index that went back, or by a
+// list without any of several services that there were before: then the source is away for the convergence period, in
+// which agents register again what runs beside them.
+package consul
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/source/consul/internal/entry"
+	"github.com/hamlet-federation/coredns-federation/internal/source/internal/reconnect"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
+)
+
+// Config says which datacenter is read, and how its services are called.
+type Config struct {
+	Address    string     // http://HOST:PORT, or https
+	TLS        mtls.Files // for https; without a CA bundle the authorities of the system sign the agent
+	TokenFile  string     // read for each request; empty for Token
+	Token      string     // empty for none
+	Datacenter string     // empty for that of the agent
+
+	Name      string          // with which the names of services begin; "consul" where it is empty
+	Zone      federation.FQDN // of the services
+	Services  []string        // patterns as those of path.Match; empty for all but Consul's own
+	Tags      []string        // that instances must have, all of them
+	AddressOf string          // key of tagged addresses; empty or lan for the address of the instance
+	Warning   bool            // whether instances are published of which a check warns
+	ByTag     bool            // whether each tag is an instance
+
+	Policy wire.AddressPolicy // of the consumers, as far as the owner knows it
+	Logger *slog.Logger       // nil: nothing is logged
+}
+
+// Source is what a datacenter holds. It implements [source.Source].
+type Source struct {
+	// read-only after New
+	Config
+	rules entry.Rules
+	dial  func(ctx context.Context, network, address string) (net.Conn, error) // other in tests
+
+	// owned by Run
+	published map[string]*wire.EncodedService // by the name in Consul
+	index     uint64                          // of the list that was published last; 0 before
+	converged time.Time                       // when what is missing is gone; zero where nothing was lost
+}
+
+var (
+	_ source.Source      = (*Source)(nil)
+	_ source.NameClaimer = (*Source)(nil)
+)
+
+// New returns a source that is not connected yet. It fails with one line when the
+// configuration is not usable.
+func New(c Config) (*Source, error) {
+	if c.Zone.IsZero() {
+		return nil, errors.New("zone: required")
+	}
+	for _, pattern := range c.Services {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return nil, fmt.Errorf("services: %s is no pattern such as shop-*", safetext.Quote(pattern))
+		}
+	}
+	c.Address, c.AddressOf = cmp.Or(c.Address, "http://127.0.0.1:8500"), cmp.Or(c.AddressOf, "lan")
+	c.Logger = loglimit.NewLogger(cmp.Or(c.Logger, slog.New(slog.DiscardHandler)))
+	return &Source{
+		Config: c, dial: new(net.Dialer).DialContext, published: make(map[string]*wire.EncodedService),
+		rules: entry.Rules{
+			Prefix: path.Join(cmp.Or(c.Name, "consul"), c.Datacenter) + "/", Zone: c.Zone,
+			AddressOf: c.AddressOf, Warning: c.Warning, Tags: c.Tags, ByTag: c.ByTag, Policy: c.Policy,
+		},
+	}, nil
+}
+
+// MayClaim implements [source.NameClaimer].
+func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
+	return strings.HasPrefix(name, s.rules.Prefix) || fqdn.Within(s.rules.Zone)
+}
+
+// isWanted reports whether the configuration wants a service of Consul, which has these tags on
+// one instance or another.
+func (s *Source) isWanted(service string, tags []string) bool {
+	matches := func(pattern string) bool { ok, _ := path.Match(pattern, service); return ok }
+	named := slices.ContainsFunc(s.Services, matches) || len(s.Services) == 0 && service != "consul"
+	return named && s.rules.Wants(tags)
+}
+
+// Run implements [source.Source].
+func (s *Source) Run(ctx context.Context, part source.Part) {
+	reconnect.Loop(ctx, func(reason error) { part.SetAway(s.awayError(reason)) },
+		func(ctx context.Context) (bool, error) { return s.followOnce(ctx, part) })
+}
+
+// awayError names the agent before the reason why Consul is away.
+func (s *Source) awayError(reason error) error { return fmt.Errorf("consul %s: %w", s.Address, reason) }
+
+// followOnce follows Consul until a request fails, and reports whether the state was whole.
+func (s *Source) followOnce(ctx context.Context, part source.Part) (whole bool, err error) {
+	transport, err := s.newTransport()
+	if err != nil {
+		return false, err
+	}
+	defer transport.CloseIdleConnections()
+	x := newSession(s, part, transport)
+	err = x.followCatalog(ctx)
+	return x.told, err
+}
