@@ -17,8 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/test/bufconn"
-
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
@@ -28,7 +26,7 @@ import (
 // misbehaves where a test says so. The real one is in test/suites/consul.
 type fakeConsul struct {
 	mu       sync.Mutex
-	listener *bufconn.Listener // nil while it is down
+	listener *pipeListener // nil while it is down
 	server   *http.Server
 	serving  sync.WaitGroup
 	moved    chan struct{} // is closed when the index moves
@@ -66,7 +64,7 @@ func newFakeConsul(t *testing.T) *fakeConsul {
 func (f *fakeConsul) start() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.listener = bufconn.Listen(1 << 16)
+	f.listener = &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	f.server = &http.Server{Handler: f, ReadHeaderTimeout: time.Hour}
 	listener, server := f.listener, f.server
 	f.serving.Go(func() { _ = server.Serve(listener) })
@@ -83,15 +81,44 @@ func (f *fakeConsul) stop() {
 	}
 }
 
-func (f *fakeConsul) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (f *fakeConsul) dial(context.Context, string, string) (net.Conn, error) {
 	f.mu.Lock()
 	listener := f.listener
 	f.mu.Unlock()
 	if listener == nil {
 		return nil, errors.New("connection refused")
 	}
-	return listener.DialContext(ctx)
+	near, far := net.Pipe()
+	select {
+	case listener.conns <- far:
+		return near, nil
+	case <-listener.closed:
+		return nil, errors.New("connection refused")
+	}
 }
+
+// pipeListener listens in memory.
+type pipeListener struct {
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (*pipeListener) Addr() net.Addr { return new(net.TCPAddr) }
 
 // set changes what it does.
 func (f *fakeConsul) set(change func()) {
@@ -131,7 +158,7 @@ func (f *fakeConsul) remove(service, address string) {
 	})
 }
 
-// restart makes it begin anew without its data.
+// lose makes it begin anew without its data.
 func (f *fakeConsul) lose() {
 	f.set(func() {
 		clear(f.services)

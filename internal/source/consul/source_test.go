@@ -46,6 +46,7 @@ func TestFollow(t *testing.T) {
 		s.put("web", one)
 		s.want(t, "db: 1, web: 1")
 		s.remove("db", "")
+		s.want(t, "web: 1")
 		s.remove("web", "")
 		s.want(t, "")
 		if s.part.times > 0 {
