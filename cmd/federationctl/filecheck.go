@@ -14,7 +14,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/internal/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
-	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store/etcd"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
@@ -174,12 +173,20 @@ func (l *fileChecker) checkCertificates(opened string, c *config.Config) {
 		for _, s := range catalog.Sources {
 			switch {
 			case s.Registration != nil && s.Registration.Etcd != nil:
-				fit("source "+s.Name, s.Registration.Etcd.TLS, etcd.CheckFiles(s.Registration.Etcd.TLS))
+				fit("source "+s.Name, s.Registration.Etcd.TLS, usableClientFiles(s.Registration.Etcd.TLS))
+			case s.Consul != nil:
+				fit("source "+s.Name, s.Consul.TLS, usableClientFiles(s.Consul.TLS))
 			case s.Relay != nil && err == nil && !identity.ForClients():
 				fmt.Fprintf(l.stdout, "%s: warning: the certificate is not valid for clients (clientAuth), so the owner that %s follows refuses it; have it issued for servers and clients\n", c.Identity.Files.Cert, s.Name)
 			}
 		}
 	}
+}
+
+// usableClientFiles returns why the files of TLS to a server cannot be used, or nil.
+func usableClientFiles(files mtls.Files) error {
+	_, err := file.TLS(files.Cert, files.Key, files.CA)
+	return err
 }
 
 // readCatalog returns the content of a file, or, for "-", of standard input.

@@ -75,6 +75,7 @@ type Source struct {
 	File         *File
 	Kubernetes   *Kubernetes
 	Registration *Registration
+	Consul       *Consul
 	NSM          *NSM
 	Relay        *Relay
 }
@@ -205,6 +206,8 @@ func pathsOf(c *Config) (read, others []*string) {
 			if e := s.Registration.Etcd; e != nil {
 				others = append(append(others, files(&e.TLS)...), &e.PasswordFile)
 			}
+		case s.Consul != nil:
+			others = append(append(others, files(&s.Consul.TLS)...), &s.Consul.TokenFile)
 		case s.Relay != nil:
 			others = append(others, &s.Relay.Persist)
 		}

@@ -101,6 +101,8 @@ func (s Source) canMatchNames(patterns []string) bool {
 	switch {
 	case s.Kubernetes != nil:
 		zone = s.Kubernetes.Zone
+	case s.Consul != nil:
+		zone = s.Consul.Zone
 	case s.NSM != nil:
 		zone = s.NSM.Zone
 	}
@@ -114,7 +116,7 @@ func (s Source) canMatchNames(patterns []string) bool {
 // unmetCondition returns which condition of a rule no service of the source meets, as a field of
 // match, and why; or "".
 func (s Source) unmetCondition(rule policy.Rule) (field, why string) {
-	if len(rule.Tags) > 0 && s.File == nil && s.Relay == nil {
+	if len(rule.Tags) > 0 && s.File == nil && s.Consul == nil && s.Relay == nil {
 		return "tags", "they have no tags; limit the rule to other names with fqdn, or ask for a label"
 	}
 	for _, key := range slices.Sorted(maps.Keys(rule.Labels)) {

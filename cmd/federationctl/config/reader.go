@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -50,7 +51,7 @@ type certificateFiles struct {
 type catalogSection struct {
 	Catalog
 
-	Sources []*sourceSection `yaml:"sources" one:"file kubernetes registration nsm relay" least:"one is required" why:"give each a '-' of its own" doc:"What fills the catalog, each entry of one kind. Where two publish the same name, the first wins."`
+	Sources []*sourceSection `yaml:"sources" one:"file kubernetes registration consul nsm relay" least:"one is required" why:"give each a '-' of its own" doc:"What fills the catalog, each entry of one kind. Where two publish the same name, the first wins."`
 	Relay   *Relay           `yaml:"relay" needs:"addresses" doc:"Another owner whose catalog is passed on, in place of sources. It has the keys of sources.relay but lifetime."`
 	Exports []*ruleSection   `yaml:"exports" needs:"to" doc:"Rules that say who is told what, of which the first that fits decides. Without exports, everybody in allow is told everything; [] tells nobody anything."`
 }
@@ -65,6 +66,7 @@ type sourceSection struct {
 	} `yaml:"file" needs:"path" doc:"A catalog file, which is followed."`
 	Kubernetes   *kubernetesSection   `yaml:"kubernetes" needs:"cluster zone" doc:"A cluster that exports Services."`
 	Registration *registrationSection `yaml:"registration" needs:"rules" doc:"Programs that register themselves."`
+	Consul       *consulSection       `yaml:"consul" needs:"zone" doc:"A datacenter of Consul."`
 	NSM          *struct {
 		NSM
 		withdrawLimits
@@ -109,6 +111,13 @@ type registrationSection struct {
 			TLS certificateFiles `yaml:"tls" doc:"Files for https, by default the authorities of the system and no certificate."`
 		} `yaml:"etcd" needs:"endpoints" doc:"The etcd that keeps registrations."`
 	} `yaml:"store" needs:"etcd" doc:"Where several owners share registrations. Without it, one owner keeps them in memory."`
+}
+
+type consulSection struct {
+	Consul
+	withdrawLimits
+
+	TLS certificateFiles `yaml:"tls" doc:"Files for https, by default the authorities of the system and no certificate."`
 }
 
 // configReader makes a configuration of what stands in a file, and notes what is wrong with it.
@@ -208,6 +217,9 @@ func (r *configReader) readSources(path string, origins []*sourceSection, c *Cat
 		if o.Kubernetes != nil {
 			r.checkKubernetes(path+".kubernetes", o.Kubernetes)
 		}
+		if o.Consul != nil {
+			r.checkConsul(path+".consul", o.Consul)
+		}
 		if o.NSM != nil {
 			r.checkNSM(path+".nsm", &o.NSM.NSM)
 		}
@@ -242,6 +254,10 @@ func (o *sourceSection) toSource() Source {
 		k := o.Kubernetes
 		k.Labels, k.Annotations = k.Publish.Labels, k.Publish.Annotations
 		return Source{Name: "kubernetes:" + k.Cluster, Lifetime: k.Lifetime, MaxWithdraw: k.MaxWithdraw, WithdrawAfter: k.WithdrawAfter, Kubernetes: &k.Kubernetes}
+	case o.Consul != nil:
+		n := o.Consul
+		n.Consul.TLS = mtls.Files(n.TLS)
+		return Source{Name: "consul:" + path.Join(n.Name, n.Datacenter), Lifetime: n.Lifetime, MaxWithdraw: n.MaxWithdraw, WithdrawAfter: n.WithdrawAfter, Consul: &n.Consul}
 	case o.NSM != nil:
 		n := o.NSM
 		return Source{Name: "nsm:" + n.Name, Lifetime: n.Lifetime, MaxWithdraw: n.MaxWithdraw, WithdrawAfter: n.WithdrawAfter, NSM: &n.NSM}

@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,9 +74,10 @@ func NewEndpoint(at string, files mtls.Files, timeout time.Duration) (*Endpoint,
 	case base.Scheme == "https" && (files.Cert == "" || files.Key == "" || files.CA == ""):
 		return nil, fmt.Errorf("%s needs --cert, --key and --ca", at)
 	case base.Scheme == "https":
-		if transport.TLSClientConfig, err = loadTLS(files); err != nil {
-			return nil, err
+		if transport.TLSClientConfig, err = file.TLS(files.Cert, files.Key, files.CA); err != nil {
+			return nil, err //nolint:wrapcheck // it names the file
 		}
+		transport.TLSClientConfig.MinVersion = tls.VersionTLS13
 	case files != mtls.Files{}:
 		return nil, fmt.Errorf("--cert, --key and --ca are for https, and %s is not", at)
 	}
@@ -97,26 +97,6 @@ func NewEndpoint(at string, files mtls.Files, timeout time.Duration) (*Endpoint,
 func hasPort(text string) bool {
 	u, err := url.Parse(text)
 	return err != nil || u.Port() != "" || u.Host == ""
-}
-
-// loadTLS returns the configuration of TLS that the files say.
-func loadTLS(files mtls.Files) (*tls.Config, error) {
-	var pem [3][]byte
-	for i, name := range []string{files.Cert, files.Key, files.CA} {
-		var err error
-		if pem[i], _, err = file.Read(name, file.MaxPEM); err != nil {
-			return nil, err //nolint:wrapcheck // it names the file
-		}
-	}
-	certificate, err := tls.X509KeyPair(pem[0], pem[1])
-	if err != nil {
-		return nil, fmt.Errorf("certificate %s: %s", files.Cert, safetext.Printable(err.Error()))
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem[2]) {
-		return nil, fmt.Errorf("CA bundle %s: holds no PEM certificate", files.CA)
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, RootCAs: roots}, nil
 }
 
 // Status returns the status of the process, and as it came: indented JSON that is safe to

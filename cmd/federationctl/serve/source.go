@@ -25,6 +25,8 @@ func (p *Publisher) openSource(ctx context.Context, s config.Source, r *registry
 		opened, err = p.openKubernetes(s)
 	case s.Registration != nil:
 		opened, err = p.openRegistration(ctx, s, r, policy)
+	case s.Consul != nil:
+		opened, err = p.openConsul(s, policy)
 	case s.NSM != nil:
 		opened, err = p.openNSM(s, policy)
 	case s.Relay != nil:

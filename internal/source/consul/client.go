@@ -14,7 +14,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
-	"github.com/hamlet-federation/coredns-federation/internal/source/internal/servertls"
 )
 
 const (
@@ -25,60 +24,64 @@ const (
 	maxErrorBytes = 200
 )
 
-// readMeta is what Consul says of an answer.
-type readMeta struct {
-	index    uint64 // never 0
-	filtered bool   // the token must not read something of it
-}
-
 // newTransport returns one that has the TLS that the files say now. What it is asked for goes to
 // the agent only, as it has the token.
 func (s *Source) newTransport() (*http.Transport, error) {
-	config, err := servertls.Load(s.TLS)
+	config, err := file.TLS(s.TLS.Cert, s.TLS.Key, s.TLS.CA)
 	return &http.Transport{
 		DialContext: s.dial, TLSClientConfig: config, TLSHandshakeTimeout: requestTime, ForceAttemptHTTP2: true,
 		MaxIdleConnsPerHost: mostPlain, IdleConnTimeout: time.Minute,
 	}, err
 }
 
-// read asks for a path, and decodes the answer. With an index the query waits, for as long as wait,
-// until the answer has a later one.
-func (x *session) read(ctx context.Context, path string, index uint64, wait time.Duration, answer any) (readMeta, error) {
+// read asks for the list, or for a service, and puts the answer in a report. With an index the query
+// waits until the answer has a later one; others are a few at a time.
+func (x *session) read(ctx context.Context, after uint64, r *report) error {
+	target, answer, limit := "/v1/catalog/services", any(&r.tags), requestTime
+	wait := listWait
+	if r.service != "" {
+		target, answer, wait = "/v1/health/service/"+url.PathEscape(r.service), &r.instances, serviceWait
+	}
 	params := make(url.Values)
 	if x.Datacenter != "" {
 		params.Set("dc", x.Datacenter)
 	}
-	limit := requestTime
-	if index > 0 {
-		params.Set("index", strconv.FormatUint(index, 10))
+	if after > 0 {
+		params.Set("index", strconv.FormatUint(after, 10))
 		params.Set("wait", wait.String())
 		limit += wait + wait/16 // by which Consul spreads the ends of queries
+	} else {
+		select {
+		case x.reads <- struct{}{}:
+			defer func() { <-x.reads }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, x.Address+path+"?"+params.Encode(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, x.Address+target+"?"+params.Encode(), http.NoBody)
 	if err == nil {
 		err = x.addToken(request)
 	}
 	if err != nil {
-		return readMeta{}, err
+		return err
 	}
-	response, err := x.transport.RoundTrip(request)
+	response, err := x.transport.RoundTrip(request) // which follows nowhere, as it has the token
 	switch {
 	case ctx.Err() != nil:
-		return readMeta{}, errors.New("no answer in time")
+		return errors.New("no answer in time")
 	case err != nil:
-		return readMeta{}, err
+		return err
 	}
 	defer response.Body.Close()
-	meta, err := readHeader(response)
-	if err != nil {
-		return meta, err
+	if err := r.readHeader(response); err != nil {
+		return err
 	}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxBodyBytes)).Decode(answer); err != nil {
-		return meta, fmt.Errorf("the answer to %s is not one of Consul: %w", path, err)
+		return fmt.Errorf("the answer to %s is not one of Consul: %w", target, err)
 	}
-	return meta, nil
+	return nil
 }
 
 // addToken adds the token, which may be another one at any time.
@@ -99,34 +102,33 @@ func (s *Source) addToken(request *http.Request) error {
 	return nil
 }
 
-// readHeader returns what the header of an answer says. It fails where the agent refuses the
+// readHeader takes what the header of an answer says. It fails where the agent refuses the
 // request, or the answer may be too old. What an agent streams from its servers says nothing of
 // their leader: the list is never streamed.
-func readHeader(response *http.Response) (readMeta, error) {
-	header := response.Header
-	meta := readMeta{filtered: header.Get("X-Consul-Results-Filtered-By-ACLs") == "true"}
-	index, err := strconv.ParseUint(header.Get("X-Consul-Index"), 10, 64)
-	meta.index = max(index, 1) // 0 would not wait; 1 waits for anything
-	contact, _ := strconv.ParseInt(header.Get("X-Consul-LastContact"), 10, 64)
-	age := time.Duration(contact) * time.Millisecond
-	text, streamed := "", header.Get("X-Consul-Query-Backend") == "streaming"
+func (r *report) readHeader(response *http.Response) error {
+	header, said := response.Header, ""
 	if response.StatusCode != http.StatusOK {
-		said, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBytes))
-		text = fmt.Sprintf("%d: %s", response.StatusCode, safetext.Printable(string(bytes.TrimSpace(said))))
+		text, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBytes))
+		said = fmt.Sprintf("%d: %s", response.StatusCode, safetext.Printable(string(bytes.TrimSpace(text))))
 	}
+	index, err := strconv.ParseUint(header.Get("X-Consul-Index"), 10, 64)
+	contact, _ := strconv.ParseInt(header.Get("X-Consul-LastContact"), 10, 64)
+	r.index = max(index, 1) // 0 would not wait; 1 waits for anything
+	r.filtered = header.Get("X-Consul-Results-Filtered-By-ACLs") == "true"
+	age := time.Duration(contact) * time.Millisecond
 	switch {
 	case response.StatusCode == http.StatusForbidden:
-		return meta, fmt.Errorf("it refuses the token (%s); give the source one that has service:read and node:read", text)
+		return fmt.Errorf("it refuses the token (%s); give the source one that has service:read and node:read", said)
 	case response.StatusCode == http.StatusTooManyRequests:
-		return meta, fmt.Errorf("it refuses more requests or connections (%s); raise limits.http_max_conns_per_client of the agent, or use https", text)
-	case text != "":
-		return meta, fmt.Errorf("it answers %s", text)
+		return fmt.Errorf("it refuses more requests or connections (%s); raise limits.http_max_conns_per_client of the agent, or use https", said)
+	case said != "":
+		return fmt.Errorf("it answers %s", said)
 	case err != nil:
-		return meta, errors.New("it is no Consul: its answer has no X-Consul-Index")
-	case header.Get("X-Consul-KnownLeader") == "false" && !streamed:
-		return meta, errors.New("its servers have no leader")
+		return errors.New("it is no Consul: its answer has no X-Consul-Index")
+	case header.Get("X-Consul-KnownLeader") == "false" && header.Get("X-Consul-Query-Backend") != "streaming":
+		return errors.New("its servers have no leader")
 	case age > mostStale:
-		return meta, fmt.Errorf("its server has not heard of the leader for %v", age)
+		return fmt.Errorf("its server has not heard of the leader for %v", age)
 	}
-	return meta, nil
+	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -80,7 +79,8 @@ type report struct {
 	service   string              // empty for the list
 	tags      map[string][]string // of the list: those of each service
 	instances []entry.Instance    // of a service
-	meta      readMeta
+	index     uint64              // never 0
+	filtered  bool                // the token must not read something of it
 	err       error
 }
 
@@ -117,7 +117,7 @@ func (x *session) followCatalog(ctx context.Context) error {
 		if x.told || x.list == 0 || x.unread > 0 {
 			continue
 		}
-		if x.countRefused()[entry.ACL] == len(x.services) && len(x.services) > 0 {
+		if refused, _ := x.countRefused(); refused[entry.ACL] == len(x.services) && len(x.services) > 0 {
 			return errNoRead
 		}
 		if left := time.Until(x.converged); left > 0 {
@@ -141,22 +141,22 @@ func (x *session) follow(ctx context.Context, name string) {
 			}
 			after = 0
 		}
-		r := x.ask(ctx, name, after)
-		switch {
+		r := report{service: name}
+		switch r.err = x.read(ctx, after, &r); {
 		case ctx.Err() != nil:
 			return
 		case r.err != nil:
-		case r.meta.index == index:
+		case r.index == index:
 			continue // the query has waited for as long as it may
-		case r.meta.index < index && name != "":
+		case r.index < index && name != "":
 			if index = 0; !reconnect.WaitFor(ctx, listGrace) {
 				return
 			}
 			continue
-		case r.meta.index < index:
+		case r.index < index:
 			r.err = errWentBack
 		}
-		index = r.meta.index
+		index = r.index
 		select {
 		case x.reports <- r:
 		case <-ctx.Done():
@@ -168,32 +168,13 @@ func (x *session) follow(ctx context.Context, name string) {
 	}
 }
 
-// ask returns the answer for the list, or a service: at once, or when it has a later index than
-// after.
-func (x *session) ask(ctx context.Context, name string, after uint64) (r report) {
-	if after == 0 {
-		select {
-		case x.reads <- struct{}{}:
-			defer func() { <-x.reads }()
-		case <-ctx.Done():
-			return r
-		}
-	}
-	if r.service = name; name == "" {
-		r.meta, r.err = x.read(ctx, "/v1/catalog/services", after, listWait, &r.tags)
-	} else {
-		r.meta, r.err = x.read(ctx, "/v1/health/service/"+url.PathEscape(name), after, serviceWait, &r.instances)
-	}
-	return r
-}
-
 // takeReport takes what is known of the list, or of a service, and returns the services that have changed.
 func (x *session) takeReport(ctx context.Context, readers *sync.WaitGroup, r report) (changed []string, err error) {
 	s := x.services[r.service]
 	switch {
 	case r.err != nil:
 		return nil, r.err
-	case r.service == "" && len(r.tags) == 0 && r.meta.filtered:
+	case r.service == "" && len(r.tags) == 0 && r.filtered:
 		return nil, errNoRead
 	case r.service == "" && x.told && len(x.published) > 1 && x.hasLostAll(r.tags):
 		return nil, errWentBack
@@ -205,7 +186,7 @@ func (x *session) takeReport(ctx context.Context, readers *sync.WaitGroup, r rep
 	before, v := x.published[r.service], x.rules.Judge(r.service, r.instances)
 	switch {
 	case len(r.instances) == 0: // the list says whether it is gone
-		if v.Service = before; r.meta.filtered {
+		if v.Service = before; r.filtered {
 			v.Refused[entry.ACL] = 1
 		}
 	case before != nil && v.Service != nil && before.Equal(v.Service):
@@ -251,10 +232,10 @@ func (x *session) takeList(ctx context.Context, readers *sync.WaitGroup, r repor
 			readers.Go(func() { x.follow(ctx, name) })
 		}
 	}
-	if x.list == 0 && x.converged.IsZero() && (r.meta.index < x.index || x.hasLostAll(r.tags)) {
+	if x.list == 0 && x.converged.IsZero() && (r.index < x.index || x.hasLostAll(r.tags)) {
 		x.converged = time.Now().Add(convergence)
 	}
-	x.list = r.meta.index
+	x.list = r.index
 	if n := len(x.services); n > mostPlain && strings.HasPrefix(x.Address, "http:") {
 		if x.turn.Swap(int64(max(leastTurn, time.Duration(n)*turnShare))) == 0 {
 			x.Logger.Info("services in Consul are read in turns; over https each would be read as soon as it changes", "services", n)
@@ -275,15 +256,17 @@ func (x *session) hasLostAll(list map[string][]string) bool {
 	return len(x.published) > 0
 }
 
-// countRefused returns how many entries are not published, by the rule.
-func (x *session) countRefused() map[string]int {
-	refused := make(map[string]int)
+// countRefused returns how many entries are not published, by the rule, and how many
+// instances are proxies or gateways.
+func (x *session) countRefused() (refused map[string]int, sidecars int) {
+	refused = make(map[string]int)
 	for _, s := range x.services {
+		sidecars += s.verdict.Sidecars
 		for rule, n := range s.verdict.Refused {
 			refused[rule] += n
 		}
 	}
-	return refused
+	return refused, sidecars
 }
 
 // publishServices tells the part of the services that are different from what was published, or in
@@ -314,11 +297,15 @@ func (x *session) publishServices(names []string) {
 	case len(changed)+len(gone) > 0:
 		x.part.Update(changed, gone)
 	}
-	if refused := x.countRefused(); x.refused == nil || !maps.Equal(refused, x.refused) {
+	refused, sidecars := x.countRefused()
+	if x.refused == nil || !maps.Equal(refused, x.refused) {
 		x.refused = refused
 		x.part.SetRefused(refused)
 	}
 	if x.index = x.list; !x.told {
+		if sidecars > 0 {
+			x.Logger.Info("proxies and gateways of Consul's mesh are left out", "instances", sidecars)
+		}
 		x.told, x.converged = true, time.Time{}
 		x.part.SetAway(nil)
 	}

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/internal/source/internal/servertls"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 var errPair = errors.New("certificate and key: there must be both or none")
@@ -33,15 +33,9 @@ func TLS(files mtls.Files) (credentials.TransportCredentials, error) {
 	return fileCredentials{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), files}, nil
 }
 
-// CheckFiles returns why the files of TLS cannot be used now, or nil.
-func CheckFiles(files mtls.Files) error {
-	_, err := servertls.Load(files)
-	return err
-}
-
 // ClientHandshake is that of credentials.TransportCredentials.
 func (f fileCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	config, err := servertls.Load(f.files)
+	config, err := file.TLS(f.files.Cert, f.files.Key, f.files.CA)
 	if err != nil {
 		return nil, nil, err
 	}
