@@ -246,6 +246,9 @@ func (f *fakeConsul) answer(w http.ResponseWriter, r *http.Request) {
 	name, isService := strings.CutPrefix(r.URL.Path, "/v1/health/service/")
 	if f.filtered && (f.only == "" || f.only == r.URL.Path) {
 		h.Set("X-Consul-Results-Filtered-By-ACLs", "true")
+		for key, value := range f.header {
+			h.Set(key, value)
+		}
 		fmt.Fprint(w, map[bool]string{true: "[]", false: "{}"}[isService])
 		return
 	}

@@ -174,7 +174,7 @@ func (x *session) takeReport(ctx context.Context, readers *sync.WaitGroup, r rep
 	switch {
 	case r.err != nil:
 		return nil, r.err
-	case r.service == "" && len(r.tags) == 0 && r.filtered:
+	case r.service == "" && len(r.tags) == 0: // not even Consul itself
 		return nil, errNoRead
 	case r.service == "" && x.told && len(x.published) > 1 && x.hasLostAll(r.tags):
 		return nil, errWentBack
@@ -185,8 +185,8 @@ func (x *session) takeReport(ctx context.Context, readers *sync.WaitGroup, r rep
 	}
 	before, v := x.published[r.service], x.rules.Judge(r.service, r.instances)
 	switch {
-	case len(r.instances) == 0: // the list says whether it is gone
-		if v.Service = before; r.filtered {
+	case len(r.instances) == 0: // the list has it, and says when it is gone
+		if v.Service = before; r.filtered || !x.told {
 			v.Refused[entry.ACL] = 1
 		}
 	case before != nil && v.Service != nil && before.Equal(v.Service):

@@ -26,10 +26,11 @@
 // # What is no emptiness
 //
 // Consul answers with an empty list as well when the token may read nothing, and when a
-// server has begun anew without its data. The first is told by a header, and the source is away then,
-// or keeps what the service had. The second is noticed by an index that went back, or by a
-// list without any of several services that there were before: then the source is away for the convergence period, in
-// which agents register again what runs beside them.
+// server has begun anew without its data. A list that has not even Consul itself, and an answer without any
+// instance of a service that is in the list, are those of a token: the source is away, or keeps what the
+// service had. A registry that began anew is noticed by an index that went back, or by a
+// list without any of several services that there were before: then the source is away for the convergence
+// period, in which agents register again what runs beside them.
 package consul
 
 import (

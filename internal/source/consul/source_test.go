@@ -277,6 +277,18 @@ func TestFilteredService(t *testing.T) {
 		s.at(time.Minute)
 		s.want(t, "db: 1, web: 1")
 	})
+	t.Run("without a token, which no header tells", func(t *testing.T) {
+		runStand(t, Config{}, func(f *fakeConsul) {
+			f.put("web", one)
+			f.filtered, f.header = true, map[string]string{"X-Consul-Results-Filtered-By-ACLs": ""}
+		}, func(t *testing.T, s *stand) {
+			s.want(t, "silent")
+			s.wantAway(t, "the token may read no service")
+			s.set(func() { s.filtered = false })
+			s.at(time.Minute)
+			s.want(t, "web: 1")
+		})
+	})
 	t.Run("of none", func(t *testing.T) {
 		runStand(t, Config{}, func(f *fakeConsul) {
 			f.put("web", one)
