@@ -85,6 +85,7 @@ KUBE_CONTROLLERS   := bin/tools/kube-controller-manager-$(KUBERNETES_VERSION)
 KUBECTL            := bin/tools/kubectl-$(KUBERNETES_VERSION)
 SPIRE              := $(patsubst %,bin/tools/%-$(call pinned,spire,github.com/spiffe/spire),spire-server spire-agent)
 NSM                := bin/tools/nsm-$(call pinned,nsm,github.com/networkservicemesh/sdk)
+CONSUL             := bin/tools/consul-$(call pinned,consul,github.com/hashicorp/consul)
 HELM               := bin/tools/helm-$(call pinned,helm,helm.sh/helm/v4)
 
 # It is go test, and says at the end which tests were skipped, and why, and what failed.
@@ -142,9 +143,9 @@ run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, u
 	go build -o bin/ ./test/kit/lookup
 	@test/run.sh
 
-test race race-etcd e2e e2e-pods e2e-dist e2e-spiffe e2e-nsm e2e-monitoring e2e-browser e2e-clients e2e-docs: $(GOTESTSUM)
+test race race-etcd e2e e2e-pods e2e-dist e2e-spiffe e2e-nsm e2e-consul e2e-monitoring e2e-browser e2e-clients e2e-docs: $(GOTESTSUM)
 e2e: OUTPUT = $(if $(RUN),verbose,quiet)
-e2e-pods e2e-dist e2e-spiffe e2e-nsm e2e-monitoring e2e-browser e2e-clients e2e-docs: OUTPUT = verbose
+e2e-pods e2e-dist e2e-spiffe e2e-nsm e2e-consul e2e-monitoring e2e-browser e2e-clients e2e-docs: OUTPUT = verbose
 
 .PHONY: test
 test: export REAL_SERVERS = none
@@ -298,6 +299,22 @@ e2e-spiffe: build $(SPIRE) ## replace certificates of a real SPIRE, half a minut
 e2e-nsm: build $(NSM) ## run the tests against a real registry of Network Service Mesh, half a minute (RUN=regexp for some)
 	REAL_SERVERS=required $(GOTEST) ./test/suites/nsm -count=1 -timeout 20m -run '$(or $(RUN),.)'
 
+.PHONY: e2e-consul
+e2e-consul: build $(CONSUL) ## run the tests against real servers and agents of Consul, four minutes (RUN=regexp for some); building it takes six of CPU time, once
+	REAL_SERVERS=required $(GOTEST) ./test/suites/consul -count=1 -parallel 4 -timeout 20m -run '$(or $(RUN),.)'
+
+# How many services `make bench-consul` registers, with three instances each.
+CONSUL_SERVICES ?= 10000
+
+.PHONY: bench-consul
+bench-consul: build $(CONSUL) ## measure an owner with CONSUL_SERVICES (10000) in Consul: time, requests, memory, and changes until CoreDNS answers them
+	REAL_SERVERS=required go test ./test/suites/consul -run '^$$' -bench Consul -benchtime 1x -timeout 30m -services $(CONSUL_SERVICES)
+
+.PHONY: run-consul
+run-consul: build $(CONSUL) ## run Consul, an owner that reads it and CoreDNS, with what becomes of services, until Ctrl-C (ONCE=1: end after that)
+	go build -o bin/ ./test/kit/lookup
+	@CONSUL=$(CONSUL) test/run-consul.sh
+
 .PHONY: e2e-monitoring
 e2e-monitoring: build $(ETCD) ## have each alert fire in a real Prometheus for a real fault, two and a half minutes; needs the Debian package prometheus
 	REAL_SERVERS=required $(GOTEST) ./test/suites/monitoring -count=1 -parallel 4 -timeout 20m -run '$(or $(RUN),.)'
@@ -390,6 +407,10 @@ $(HELM):
 $(NSM): $(wildcard test/peers/tools/nsm/*.go)
 	@echo 'Building $@, once; it takes a minute of CPU time'
 	CGO_ENABLED=0 go -C test/peers/tools/nsm build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ .
+
+$(CONSUL):
+	@echo 'Building $@, once; it takes six minutes of CPU time'
+	CGO_ENABLED=0 go -C test/peers/tools/consul build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/hashicorp/consul
 
 # The server needs a C compiler, for SQLite. Some of its packages take 2.6 GB of memory
 # each to compile, so no more than two are compiled at a time.
