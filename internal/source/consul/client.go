@@ -24,16 +24,6 @@ const (
 	maxErrorBytes = 200
 )
 
-// newTransport returns one that has the TLS that the files say now. What it is asked for goes to
-// the agent only, as it has the token.
-func (s *Source) newTransport() (*http.Transport, error) {
-	config, err := file.TLS(s.TLS.Cert, s.TLS.Key, s.TLS.CA)
-	return &http.Transport{
-		DialContext: s.dial, TLSClientConfig: config, TLSHandshakeTimeout: requestTime, ForceAttemptHTTP2: true,
-		MaxIdleConnsPerHost: mostPlain, IdleConnTimeout: time.Minute,
-	}, err
-}
-
 // read asks for the list, or for a service, and puts the answer in a report. With an index the query
 // waits until the answer has a later one; others are a few at a time.
 func (x *session) read(ctx context.Context, after uint64, r *report) error {
@@ -114,7 +104,6 @@ func (r *report) readHeader(response *http.Response) error {
 	index, err := strconv.ParseUint(header.Get("X-Consul-Index"), 10, 64)
 	contact, _ := strconv.ParseInt(header.Get("X-Consul-LastContact"), 10, 64)
 	r.index = max(index, 1) // 0 would not wait; 1 waits for anything
-	r.filtered = header.Get("X-Consul-Results-Filtered-By-ACLs") == "true"
 	age := time.Duration(contact) * time.Millisecond
 	switch {
 	case response.StatusCode == http.StatusForbidden:

@@ -44,11 +44,13 @@ type fakeConsul struct {
 	token    string // that must be shown
 	filtered bool   // the token must read nothing
 	stalled  bool   // nothing is answered any more
-	requests []string
-	waiting  int // queries
-	most     int // of queries at a time that do not wait
-	reading  int
-	slow     time.Duration // for an answer to a query that does not wait
+
+	unreadable bool // the token must read no node
+	requests   []string
+	waiting    int // queries
+	most       int // of queries at a time that do not wait
+	reading    int
+	slow       time.Duration // for an answer to a query that does not wait
 }
 
 func newFakeConsul(t *testing.T) *fakeConsul {
@@ -244,7 +246,7 @@ func (f *fakeConsul) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, isService := strings.CutPrefix(r.URL.Path, "/v1/health/service/")
-	if f.filtered && (f.only == "" || f.only == r.URL.Path) {
+	if f.unreadable && isService || f.filtered && (f.only == "" || f.only == r.URL.Path) {
 		h.Set("X-Consul-Results-Filtered-By-ACLs", "true")
 		for key, value := range f.header {
 			h.Set(key, value)

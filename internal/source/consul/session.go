@@ -28,7 +28,7 @@ const (
 	maxReads    = 16              // queries at a time that do not wait
 	listWait    = time.Minute     // of the query for the list; its answer is the proof that Consul has a leader
 	serviceWait = 5 * time.Minute // of the query for a service
-	listGrace   = time.Second     // in which the list tells as well that the state went back, which ends the session
+	listGrace   = time.Second     // in which the list tells as well that a service is gone, or that the state went back
 	convergence = 2 * time.Minute // in which agents register again what runs beside them
 
 	// Over http each query that waits is a connection, and an agent takes 200 of one machine
@@ -44,6 +44,7 @@ const (
 
 var (
 	errNoRead   = errors.New("the token may read no service; it needs service:read and node:read for what is to be published")
+	errLessRead = errors.New("the token may read less than before")
 	errWentBack = errors.New("its catalog is empty, or went back to an earlier state")
 )
 
@@ -80,15 +81,7 @@ type report struct {
 	tags      map[string][]string // of the list: those of each service
 	instances []entry.Instance    // of a service
 	index     uint64              // never 0
-	filtered  bool                // the token must not read something of it
 	err       error
-}
-
-func newSession(s *Source, part source.Part, transport *http.Transport) *session {
-	return &session{
-		Source: s, part: part, transport: transport,
-		reports: make(chan report), reads: make(chan struct{}, maxReads), services: make(map[string]*service),
-	}
 }
 
 // followCatalog returns why Consul cannot be followed any more.
@@ -117,7 +110,7 @@ func (x *session) followCatalog(ctx context.Context) error {
 		if x.told || x.list == 0 || x.unread > 0 {
 			continue
 		}
-		if refused, _ := x.countRefused(); refused[entry.ACL] == len(x.services) && len(x.services) > 0 {
+		if refused, _, published := x.countEntries(); refused[entry.ACL] > 0 && published == 0 {
 			return errNoRead
 		}
 		if left := time.Until(x.converged); left > 0 {
@@ -148,13 +141,16 @@ func (x *session) follow(ctx context.Context, name string) {
 		case r.err != nil:
 		case r.index == index:
 			continue // the query has waited for as long as it may
-		case r.index < index && name != "":
-			if index = 0; !reconnect.WaitFor(ctx, listGrace) {
+		case r.index < index && name == "":
+			r.err = errWentBack
+		case r.index < index || len(r.instances) == 0 && name != "":
+			if !reconnect.WaitFor(ctx, listGrace) {
 				return
 			}
-			continue
-		case r.index < index:
-			r.err = errWentBack
+			if r.index < index {
+				index = 0
+				continue
+			}
 		}
 		index = r.index
 		select {
@@ -185,10 +181,10 @@ func (x *session) takeReport(ctx context.Context, readers *sync.WaitGroup, r rep
 	}
 	before, v := x.published[r.service], x.rules.Judge(r.service, r.instances)
 	switch {
-	case len(r.instances) == 0: // the list has it, and says when it is gone
-		if v.Service = before; r.filtered || !x.told {
-			v.Refused[entry.ACL] = 1
-		}
+	case len(r.instances) == 0 && x.told && s.verdict.Refused[entry.ACL] == 0:
+		return nil, errLessRead // it may be all of them
+	case len(r.instances) == 0: // although the list has it
+		v.Refused[entry.ACL] = 1
 	case before != nil && v.Service != nil && before.Equal(v.Service):
 		v.Service = before // which makes comparisons fast
 	}
@@ -256,17 +252,20 @@ func (x *session) hasLostAll(list map[string][]string) bool {
 	return len(x.published) > 0
 }
 
-// countRefused returns how many entries are not published, by the rule, and how many
-// instances are proxies or gateways.
-func (x *session) countRefused() (refused map[string]int, sidecars int) {
+// countEntries returns how many entries are not published, by the rule, how many are proxies
+// or gateways, and how many services are published.
+func (x *session) countEntries() (refused map[string]int, sidecars, published int) {
 	refused = make(map[string]int)
 	for _, s := range x.services {
 		sidecars += s.verdict.Sidecars
 		for rule, n := range s.verdict.Refused {
 			refused[rule] += n
 		}
+		if s.verdict.Service != nil {
+			published++
+		}
 	}
-	return refused, sidecars
+	return refused, sidecars, published
 }
 
 // publishServices tells the part of the services that are different from what was published, or in
@@ -297,7 +296,7 @@ func (x *session) publishServices(names []string) {
 	case len(changed)+len(gone) > 0:
 		x.part.Update(changed, gone)
 	}
-	refused, sidecars := x.countRefused()
+	refused, sidecars, _ := x.countEntries()
 	if x.refused == nil || !maps.Equal(refused, x.refused) {
 		x.refused = refused
 		x.part.SetRefused(refused)

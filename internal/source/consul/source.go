@@ -40,6 +40,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"path"
 	"slices"
 	"strings"
@@ -47,6 +48,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
@@ -139,12 +141,16 @@ func (s *Source) awayError(reason error) error { return fmt.Errorf("consul %s: %
 
 // followOnce follows Consul until a request fails, and reports whether the state was whole.
 func (s *Source) followOnce(ctx context.Context, part source.Part) (whole bool, err error) {
-	transport, err := s.newTransport()
+	config, err := file.TLS(s.TLS.Cert, s.TLS.Key, s.TLS.CA) // as the files are now
 	if err != nil {
 		return false, err
 	}
-	defer transport.CloseIdleConnections()
-	x := newSession(s, part, transport)
+	x := &session{Source: s, part: part, reports: make(chan report), reads: make(chan struct{}, maxReads), services: make(map[string]*service)}
+	x.transport = &http.Transport{
+		DialContext: s.dial, TLSClientConfig: config, TLSHandshakeTimeout: requestTime, ForceAttemptHTTP2: true,
+		MaxIdleConnsPerHost: mostPlain, IdleConnTimeout: time.Minute,
+	}
+	defer x.transport.CloseIdleConnections()
 	err = x.followCatalog(ctx)
 	return x.told, err
 }

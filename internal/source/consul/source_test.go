@@ -262,20 +262,52 @@ func TestBegunAnew(t *testing.T) {
 	})
 }
 
-// What the token must not read of a service keeps what was published, and is counted.
+// A service whose instances the token must not read is withdrawn and counted, as one that it must not
+// see in the list. If that is so of all, nothing is.
 func TestFilteredService(t *testing.T) {
-	runStand(t, Config{}, func(f *fakeConsul) { f.put("web", one); f.put("db", one) }, func(t *testing.T, s *stand) {
-		s.want(t, "db: 1, web: 1")
-		s.set(func() { s.filtered, s.only = true, "/v1/health/service/web"; s.index++; s.indexes["web"] = s.index })
-		s.want(t, "db: 1, web: 1")
-		s.wantAway(t, "")
-		if got := fmt.Sprint(s.part.refused); got != "map[acl:1]" {
-			t.Errorf("refused: %s", got)
-		}
-		s.stop()
-		s.start() // which begins a session
-		s.at(time.Minute)
-		s.want(t, "db: 1, web: 1")
+	for _, header := range []string{"true", ""} { // which requests without a token do not get
+		runStand(t, Config{}, func(f *fakeConsul) { f.put("web", one); f.put("db", one) }, func(t *testing.T, s *stand) {
+			s.want(t, "db: 1, web: 1")
+			s.at(time.Minute)
+			s.set(func() {
+				s.header = map[string]string{"X-Consul-Results-Filtered-By-ACLs": header}
+				s.filtered, s.only = true, "/v1/health/service/web"
+				s.index++
+				s.indexes["web"] = s.index
+			})
+			s.at(2 * time.Minute)
+			s.want(t, "db: 1")
+			s.wantAway(t, "")
+			if got := fmt.Sprint(s.part.refused); got != "map[acl:1]" {
+				t.Errorf("refused: %s", got)
+			}
+			s.requested()
+			s.put("web", two)
+			s.at(150 * time.Second)
+			if n := len(s.requested()); n > 4 {
+				t.Errorf("a change that must not be read is asked for by %d requests", n)
+			}
+			s.set(func() {
+				s.only = "/v1/health/service/db"
+				s.index++
+				s.indexes["db"], s.indexes["web"] = s.index, s.index
+			})
+			s.at(3 * time.Minute)
+			s.want(t, "web: 1 2")
+			s.set(func() { s.only = ""; s.index++; s.list, s.indexes["db"], s.indexes["web"] = s.index, s.index, s.index })
+			s.at(4 * time.Minute)
+			s.wantAway(t, "the token may read no service")
+			s.want(t, "web: 1 2")
+		})
+	}
+	t.Run("of all, and the list is readable", func(t *testing.T) {
+		runStand(t, Config{}, func(f *fakeConsul) { f.put("web", one); f.put("db", one) }, func(t *testing.T, s *stand) {
+			s.at(time.Minute)
+			s.set(func() { s.unreadable = true; s.index++; s.indexes["db"], s.indexes["web"] = s.index, s.index })
+			s.at(2 * time.Minute)
+			s.wantAway(t, "the token may read no service")
+			s.want(t, "db: 1, web: 1")
+		})
 	})
 	t.Run("without a token, which no header tells", func(t *testing.T) {
 		runStand(t, Config{}, func(f *fakeConsul) {
@@ -294,6 +326,7 @@ func TestFilteredService(t *testing.T) {
 			f.put("web", one)
 			f.filtered, f.only = true, "/v1/health/service/web"
 		}, func(t *testing.T, s *stand) {
+			s.at(2 * listGrace)
 			s.want(t, "silent")
 			s.wantAway(t, "the token may read no service")
 		})
