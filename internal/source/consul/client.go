@@ -102,7 +102,7 @@ func (r *report) readHeader(response *http.Response) error {
 		said = fmt.Sprintf("%d: %s", response.StatusCode, safetext.Printable(string(bytes.TrimSpace(text))))
 	}
 	index, err := strconv.ParseUint(header.Get("X-Consul-Index"), 10, 64)
-	contact, _ := strconv.ParseInt(header.Get("X-Consul-LastContact"), 10, 64)
+	contact, _ := strconv.ParseInt(header.Get("X-Consul-Lastcontact"), 10, 64)
 	r.index = max(index, 1) // 0 would not wait; 1 waits for anything
 	age := time.Duration(contact) * time.Millisecond
 	switch {
@@ -114,7 +114,7 @@ func (r *report) readHeader(response *http.Response) error {
 		return fmt.Errorf("it answers %s", said)
 	case err != nil:
 		return errors.New("it is no Consul: its answer has no X-Consul-Index")
-	case header.Get("X-Consul-KnownLeader") == "false" && header.Get("X-Consul-Query-Backend") != "streaming":
+	case header.Get("X-Consul-Knownleader") == "false" && header.Get("X-Consul-Query-Backend") != "streaming":
 		return errors.New("its servers have no leader")
 	case age > mostStale:
 		return fmt.Errorf("its server has not heard of the leader for %v", age)

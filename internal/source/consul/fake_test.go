@@ -25,6 +25,8 @@ import (
 // fakeConsul answers blocking queries as Consul's documentation says, for a catalog in memory, and
 // misbehaves where a test says so. The real one is in test/suites/consul.
 type fakeConsul struct {
+	t *testing.T
+
 	mu       sync.Mutex
 	listener *pipeListener // nil while it is down
 	server   *http.Server
@@ -35,7 +37,6 @@ type fakeConsul struct {
 	indexes  map[string]uint64            // of the services
 	services map[string]map[string]string // addresses and their states, by the name
 	tags     map[string][]string
-	ended    time.Duration // how long a query waits; 0 for as long as it wants
 
 	header   map[string]string // instead of what is right
 	status   int               // instead of 200
@@ -56,7 +57,7 @@ type fakeConsul struct {
 func newFakeConsul(t *testing.T) *fakeConsul {
 	t.Helper()
 	f := &fakeConsul{
-		index: 10, list: 10, moved: make(chan struct{}), indexes: make(map[string]uint64), services: make(map[string]map[string]string), tags: make(map[string][]string),
+		t: t, index: 10, list: 10, moved: make(chan struct{}), indexes: make(map[string]uint64), services: make(map[string]map[string]string), tags: make(map[string][]string),
 	}
 	f.start()
 	t.Cleanup(f.stop)
@@ -230,8 +231,8 @@ func (f *fakeConsul) indexOf(path string) uint64 {
 func (f *fakeConsul) answer(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Consul-Index", strconv.FormatUint(f.indexOf(r.URL.Path), 10))
-	h.Set("X-Consul-KnownLeader", "true")
-	h.Set("X-Consul-LastContact", "0")
+	h.Set("X-Consul-Knownleader", "true")
+	h.Set("X-Consul-Lastcontact", "0")
 	for key, value := range f.header {
 		h.Set(key, value)
 	}
@@ -247,7 +248,7 @@ func (f *fakeConsul) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	name, isService := strings.CutPrefix(r.URL.Path, "/v1/health/service/")
 	if f.unreadable && isService || f.filtered && (f.only == "" || f.only == r.URL.Path) {
-		h.Set("X-Consul-Results-Filtered-By-ACLs", "true")
+		h.Set("X-Consul-Results-Filtered-By-Acls", "true")
 		for key, value := range f.header {
 			h.Set(key, value)
 		}
@@ -259,7 +260,7 @@ func (f *fakeConsul) answer(w http.ResponseWriter, r *http.Request) {
 		for service := range f.services {
 			all[service] = f.tags[service]
 		}
-		_ = json.NewEncoder(w).Encode(all)
+		_, _ = w.Write(must.Get(json.Marshal(all))(f.t))
 		return
 	}
 	var entries []any
@@ -270,7 +271,7 @@ func (f *fakeConsul) answer(w http.ResponseWriter, r *http.Request) {
 			"Checks":  []any{map[string]any{"Status": status}},
 		})
 	}
-	_ = json.NewEncoder(w).Encode(entries)
+	_, _ = w.Write(must.Get(json.Marshal(entries))(f.t)) //nolint:errchkjson // the test is told
 }
 
 // recorder is a part that notes what it is told.

@@ -152,12 +152,12 @@ func TestAway(t *testing.T) {
 		{"token that was revoked", func(s *stand) { s.status, s.body = 403, "ACL not found" }, nil, "it refuses the token (403: ACL not found)"},
 		{"token that may read nothing", func(s *stand) { s.filtered = true; s.index += 10; s.list = s.index }, nil, "the token may read no service"},
 		{"no leader", func(s *stand) {
-			s.header = map[string]string{"X-Consul-KnownLeader": "false"}
+			s.header = map[string]string{"X-Consul-Knownleader": "false"}
 			s.index++
 			s.list = s.index
 		}, nil, "its servers have no leader"},
 		{"old", func(s *stand) {
-			s.header = map[string]string{"X-Consul-LastContact": "10001"}
+			s.header = map[string]string{"X-Consul-Lastcontact": "10001"}
 			s.index++
 			s.list = s.index
 		}, nil, "has not heard of the leader for 10.001s"},
@@ -270,7 +270,7 @@ func TestFilteredService(t *testing.T) {
 			s.want(t, "db: 1, web: 1")
 			s.at(time.Minute)
 			s.set(func() {
-				s.header = map[string]string{"X-Consul-Results-Filtered-By-ACLs": header}
+				s.header = map[string]string{"X-Consul-Results-Filtered-By-Acls": header}
 				s.filtered, s.only = true, "/v1/health/service/web"
 				s.index++
 				s.indexes["web"] = s.index
@@ -312,7 +312,7 @@ func TestFilteredService(t *testing.T) {
 	t.Run("without a token, which no header tells", func(t *testing.T) {
 		runStand(t, Config{}, func(f *fakeConsul) {
 			f.put("web", one)
-			f.filtered, f.header = true, map[string]string{"X-Consul-Results-Filtered-By-ACLs": ""}
+			f.filtered, f.header = true, map[string]string{"X-Consul-Results-Filtered-By-Acls": ""}
 		}, func(t *testing.T, s *stand) {
 			s.want(t, "silent")
 			s.wantAway(t, "the token may read no service")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -94,9 +95,7 @@ func (s *testShop) newAgent(t testing.TB, name, datacenter string, extra map[str
 		"disable_update_check": true, "log_level": "warn", "leave_on_terminate": false, "performance": map[string]any{"raft_multiplier": 1},
 		"check_update_interval": "0s",
 	}
-	for key, value := range extra {
-		a.config[key] = value
-	}
+	maps.Copy(a.config, extra)
 	a.Process = &realserver.Process{Name: name, Path: s.tool, Dir: s.Dir, Args: []string{"agent", "-config-file", s.Path(name + ".json")}, Ready: a.ready}
 	return a
 }
@@ -105,9 +104,7 @@ func (s *testShop) newAgent(t testing.TB, name, datacenter string, extra map[str
 func (s *testShop) server(t testing.TB, name, datacenter string, extra map[string]any) *agent {
 	t.Helper()
 	all := map[string]any{"server": true, "bootstrap_expect": 1}
-	for key, value := range extra {
-		all[key] = value
-	}
+	maps.Copy(all, extra)
 	return s.newAgent(t, name, datacenter, all)
 }
 
@@ -115,9 +112,7 @@ func (s *testShop) server(t testing.TB, name, datacenter string, extra map[strin
 func (s *testShop) client(t testing.TB, name string, of *agent, extra map[string]any) *agent {
 	t.Helper()
 	all := map[string]any{"retry_join": []string{of.lan}, "retry_interval": "1s"}
-	for key, value := range extra {
-		all[key] = value
-	}
+	maps.Copy(all, extra)
 	a := s.newAgent(t, name, of.datacenter, all)
 	a.http = of.http
 	return a
@@ -194,9 +189,7 @@ type fields map[string]any
 func (a *agent) register(t testing.TB, id, service, address string, port int, more fields) {
 	t.Helper()
 	all := fields{"ID": id, "Name": service, "Address": address, "Port": port}
-	for key, value := range more {
-		all[key] = value
-	}
+	maps.Copy(all, more)
 	a.put(t, "/v1/agent/service/register", all, nil)
 }
 
@@ -275,8 +268,11 @@ func (s *testShop) awaitAway(t testing.TB, name, part string) {
 	await.Until(t, 4*time.Minute, func() string {
 		var status struct {
 			Catalogs []struct {
-				Sources []struct{ Name, Away string }
-			}
+				Sources []struct {
+					Name string `json:"name"`
+					Away string `json:"away"`
+				} `json:"sources"`
+			} `json:"catalogs"`
 		}
 		response, err := http.Get("http://" + s.status + "/v1/status")
 		if err != nil {

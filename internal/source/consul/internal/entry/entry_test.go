@@ -33,7 +33,7 @@ func read(t *testing.T, texts ...string) (all []Instance) {
 			more += `, "Node": {"Node": "n", "Address": "192.0.2.100", "TaggedAddresses": {"lan": "192.0.2.100", "wan": "198.51.100.100"}}`
 		}
 		var in Instance
-		must.Do(t, json.Unmarshal(fmt.Appendf(nil, `{"Service": {%s}, %s}`, fields, more), &in))
+		must.Do(t, json.Unmarshal(fmt.Appendf(nil, `{"Service": {%s}, %s}`, fields, more), &in)) //nolint:musttag // Consul's names are those of the fields
 		all = append(all, in)
 	}
 	return all
