@@ -223,3 +223,10 @@ func TestConfigNSM(t *testing.T) {
 		c.shows("", `"name":"nsm:nsm","state":"waiting"`)
 	}
 }
+
+// TestConfigConsul has an agent of Consul that nobody can reach.
+func TestConfigConsul(t *testing.T) {
+	text := strings.Replace(ownerText, "- file:", "- consul: {address: \"http://127.0.0.1:1\", zone: consul.fed.example}\n  - file:", 1)
+	c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a")})
+	c.shows("", `"name":"consul:consul","state":"waiting"`)
+}

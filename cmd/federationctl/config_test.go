@@ -425,7 +425,7 @@ func TestOwnerDocument(t *testing.T) {
 		case v.Kind() == reflect.Pointer && !v.IsNil():
 			look(path, v.Elem())
 		case v.Type() == reflect.TypeFor[config.File](), v.Type() == reflect.TypeFor[config.Kubernetes](), v.Type() == reflect.TypeFor[policy.Rule](),
-			v.Type() == reflect.TypeFor[config.Registration](), v.Type() == reflect.TypeFor[config.Etcd](), v.Type() == reflect.TypeFor[config.NSM](), v.Type() == reflect.TypeFor[config.Relay](), v.Type() == reflect.TypeFor[config.Config]():
+			v.Type() == reflect.TypeFor[config.Registration](), v.Type() == reflect.TypeFor[config.Etcd](), v.Type() == reflect.TypeFor[config.NSM](), v.Type() == reflect.TypeFor[config.Consul](), v.Type() == reflect.TypeFor[config.Relay](), v.Type() == reflect.TypeFor[config.Config]():
 			for i := range v.NumField() {
 				look(path+"."+v.Type().Field(i).Name, v.Field(i))
 			}
@@ -438,6 +438,7 @@ func TestOwnerDocument(t *testing.T) {
 	look("kubernetes", reflect.ValueOf(settings.Catalogs[0].Sources[1].Kubernetes))
 	look("registration", reflect.ValueOf(settings.Catalogs[0].Sources[2].Registration))
 	look("nsm", reflect.ValueOf(settings.Catalogs[0].Sources[3].NSM))
+	look("consul", reflect.ValueOf(settings.Catalogs[0].Sources[4].Consul))
 	look("relay", reflect.ValueOf(settings.Catalogs[len(settings.Catalogs)-1].Sources[0].Relay))
 	look("exports", reflect.ValueOf(settings.Catalogs[0].Exports[0].Rule))
 	// NSM.Plain excludes others, and another catalog has it. Services of clusters have no tags.

@@ -96,6 +96,8 @@ catalogs:
   - nsm: {registry: "tcp://registry.nsm-system:5002", registry_ids: ["spiffe://nsm.example/registry"], zone: nsm.fed.example, lifetime: 5m, max_withdraw: off}
   - nsm: {name: lab, registry: "tcp://localhost:5002", zone: lab.fed.example, tls: none, max_withdraw: 100%}
   - nsm: {name: socket, registry: "unix:///run/nsm.sock", zone: lab.fed.example, tls: none}
+  - consul: {zone: consul.fed.example}
+  - consul: {name: vms, address: "https://consul.example:8501", token_file: token, tls: {ca: ca.pem, cert: c.pem, key: k.pem}, datacenter: dc1, zone: vms.fed.example, services: [web, "shop-*"], tags: [public, v1], address_of: wan, health: warning, instances: tags, lifetime: 2h, max_withdraw: 30%, withdraw_after: never}
 `
 
 const spiffe = `identity:
@@ -188,6 +190,13 @@ func TestParse(t *testing.T) {
 						}},
 						{Name: "nsm:socket", Lifetime: time.Hour, MaxWithdraw: 50, WithdrawAfter: time.Hour, NSM: &config.NSM{
 							Name: "socket", Registry: "unix:///run/nsm.sock", Zone: "lab.fed.example", Plain: true,
+						}},
+						{Name: "consul:consul", Lifetime: time.Hour, MaxWithdraw: 50, WithdrawAfter: time.Hour, Consul: &config.Consul{
+							Name: "consul", Address: "http://127.0.0.1:8500", Zone: "consul.fed.example", AddressOf: "lan",
+						}},
+						{Name: "consul:vms/dc1", Lifetime: 2 * time.Hour, MaxWithdraw: 30, Consul: &config.Consul{
+							Name: "vms", Address: "https://consul.example:8501", TokenFile: "token", TLS: mtls.Files{CA: "ca.pem", Cert: "c.pem", Key: "k.pem"},
+							Datacenter: "dc1", Zone: "vms.fed.example", Services: []string{"web", "shop-*"}, Tags: []string{"public", "v1"}, AddressOf: "wan", Warning: true, ByTag: true,
 						}},
 					},
 				},
@@ -310,7 +319,7 @@ func TestMistakes(t *testing.T) {
 		"nobody by omission":      {`ids: ["spiffe://consumer.example/coredns"]`, `{}`, []string{"3: allow: needs ids, file or both; 'ids: []' lets nobody subscribe"}},
 		"no sources":              {"sources:\n  - file: {path: catalog.yaml}", "sources: []", []string{"6: catalogs[0].sources: at least one is required"}},
 		"no catalogs":             {"- sources:\n  - file: {path: catalog.yaml}", "  []", []string{"5: catalogs: at least one is required"}},
-		"a source of nothing":     {"file: {path: catalog.yaml}", "{}", []string{"7: catalogs[0].sources[0]: needs one of file, kubernetes, registration, nsm, relay: give each a '-' of its own"}},
+		"a source of nothing":     {"file: {path: catalog.yaml}", "{}", []string{"7: catalogs[0].sources[0]: needs one of file, kubernetes, registration, consul, nsm, relay: give each a '-' of its own"}},
 		"two origins in one":      {"file: {path: catalog.yaml}", "file: {path: a}\n    kubernetes: {cluster: a, zone: b.example}", []string{"8: catalogs[0].sources[0].kubernetes: cannot be used with file on line 7: give each a '-' of its own"}},
 		"registrations of slips": {"file: {path: catalog.yaml}", "registration: {name: A, listen: 1, rule: a, owner: a b, convergence: 0s, linger: 2h, max_nodes: 0, store: {}}\n  - nsm: {}", []string{
 			`7: catalogs[0].sources[0].registration.name: "A" is not a name of up to 63 lower-case letters, digits and '-'`,
@@ -358,6 +367,25 @@ func TestMistakes(t *testing.T) {
 			"10: catalogs[0].sources[3].registration.store.etcd: is that of the registration on line 9 as well",
 			`11: catalogs[0].sources[4]: "registration:d" is there twice, first on line 10`,
 			"16: catalogs[1].sources[1].registration.listen: is that of listen as well",
+		}},
+		"datacenters of slips": {"file: {path: catalog.yaml}", "consul: {name: A, address: \"127.0.0.1:8500\", datacenter: a/b, services: [], tags: [], address_of: a b, health: critical, instances: tag}\n" +
+			"  - consul: {address: \"http://192.0.2.1:8500\", zone: a.example, services: [\"[a\"]}\n" +
+			"  - consul: {address: \"http://localhost:8500\", zone: a.example, tls: {ca: a}}\n" +
+			"  - consul: {name: c, address: \"https://consul.example:8501\", zone: a.example, tls: {cert: a}}", []string{
+			`7: catalogs[0].sources[0].consul.name: "A" is not a name of up to 63 lower-case letters, digits and '-'`,
+			`7: catalogs[0].sources[0].consul.address: "127.0.0.1:8500" is not the URL of an agent of Consul, such as http://127.0.0.1:8500 or https://consul.example:8501`,
+			`7: catalogs[0].sources[0].consul.datacenter: "a/b" is no name of a datacenter such as dc1`,
+			"7: catalogs[0].sources[0].consul.services: at least one is required; leave it out for all",
+			"7: catalogs[0].sources[0].consul.tags: at least one is required; leave it out for all",
+			`7: catalogs[0].sources[0].consul.address_of: "a b" is not 1 to 255 characters of ASCII without blanks`,
+			`7: catalogs[0].sources[0].consul.health: "critical" is neither passing nor warning`,
+			`7: catalogs[0].sources[0].consul.instances: "tag" must be tags; leave it out for one instance`,
+			"7: catalogs[0].sources[0].consul.zone: required",
+			`8: catalogs[0].sources[1].consul.services[0]: "[a" is no service, nor a pattern such as shop-*`,
+			"8: catalogs[0].sources[1].consul.address: is of http and of another machine: whoever is between could read the token, and say anything; use https",
+			"9: catalogs[0].sources[2].consul.tls: has no effect, as the address is of http",
+			`9: catalogs[0].sources[2]: "consul:consul" is there twice, first on line 8`,
+			"10: catalogs[0].sources[3].consul.tls: needs both of cert and key, or none of them",
 		}},
 		"registries of slips": {"file: {path: catalog.yaml}", "nsm: {name: A, registry: \"registry:5002\", zone: a b, tls: any}\n" +
 			"  - nsm: {name: b, registry: \"tcp://192.0.2.1:5002\", zone: b, tls: none}\n" +
@@ -669,6 +697,19 @@ func spelledSource(s config.Source) (kind string, in keys) {
 		return "registration", in
 	case s.Relay != nil:
 		return "relay", spelledRelay(s.Relay)
+	case s.Consul != nil:
+		c := s.Consul
+		in = some(keys{
+			"name": c.Name, "address": c.Address, "token_file": c.TokenFile, "datacenter": c.Datacenter, "zone": c.Zone, "services": c.Services, "tags": c.Tags,
+			"address_of": c.AddressOf, "tls": some(keys{"cert": c.TLS.Cert, "key": c.TLS.Key, "ca": c.TLS.CA}),
+		})
+		if c.Warning {
+			in["health"] = "warning"
+		}
+		if c.ByTag {
+			in["instances"] = "tags"
+		}
+		return "consul", in
 	default:
 		in = some(keys{"name": n.Name, "registry": n.Registry, "zone": n.Zone, "registry_ids": texts(n.IDs)})
 		if n.Plain {
