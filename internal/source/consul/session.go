@@ -29,7 +29,10 @@ const (
 	listWait    = time.Minute     // of the query for the list; its answer is the proof that Consul has a leader
 	serviceWait = 5 * time.Minute // of the query for a service
 	listGrace   = time.Second     // in which the list tells as well that a service is gone, or that the state went back
-	convergence = 2 * time.Minute // in which agents register again what runs beside them
+
+	// Agents register again what runs beside them, within two minutes in a cluster of 128
+	// members, and within eight in one of 8,192.
+	convergence = 10 * time.Minute
 
 	// Over http each query that waits is a connection, and an agent takes 200 of one machine
 	// (limits.http_max_conns_per_client). More services than mostPlain are read in turns.
@@ -113,8 +116,8 @@ func (x *session) followCatalog(ctx context.Context) error {
 		if refused, _, published := x.countEntries(); refused[entry.ACL] > 0 && published == 0 {
 			return errNoRead
 		}
-		if left := time.Until(x.converged); left > 0 {
-			x.part.SetAway(x.awayError(fmt.Errorf("%w; what was published stays for %v, as agents register again what is missing", errWentBack, convergence)))
+		if left := time.Until(x.converged); left > 0 && x.lacksEntries() {
+			x.part.SetAway(x.awayError(fmt.Errorf("%w; what was published stays until agents have registered it again, for %v at most", errWentBack, convergence)))
 			timer.Reset(left)
 			continue
 		}
@@ -250,6 +253,17 @@ func (x *session) hasLostAll(list map[string][]string) bool {
 		}
 	}
 	return len(x.published) > 0
+}
+
+// lacksEntries reports whether something that is published, or an endpoint of it, is not known yet.
+func (x *session) lacksEntries() bool {
+	for name, before := range x.published {
+		s := x.services[name]
+		if s == nil || s.verdict.Service == nil || len(s.verdict.Service.Service().Endpoints) < len(before.Service().Endpoints) {
+			return true
+		}
+	}
+	return false
 }
 
 // countEntries returns how many entries are not published, by the rule, how many are proxies

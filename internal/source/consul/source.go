@@ -29,8 +29,8 @@
 // server has begun anew without its data. A list that has not even Consul itself, and an answer without any
 // instance of a service that is in the list, are those of a token: the source is away, or keeps what the
 // service had. A registry that began anew is noticed by an index that went back, or by a
-// list without any of several services that there were before: then the source is away for the convergence
-// period, in which agents register again what runs beside them.
+// list without any of several services that there were before: then the source is away until agents have
+// registered again what runs beside them, for the convergence period at most.
 package consul
 
 import (

@@ -208,8 +208,8 @@ func TestBusyLoop(t *testing.T) {
 	})
 }
 
-// A registry that has begun anew, or went back to an old state, withdraws nothing before agents had the time
-// to register again.
+// A registry that has begun anew, or went back to an old state, withdraws nothing before agents have registered
+// everything again, or had the time to.
 func TestBegunAnew(t *testing.T) {
 	prepare := func(f *fakeConsul) { f.put("web", one, two); f.put("db", one) }
 	t.Run("while it runs", func(t *testing.T) {
@@ -219,9 +219,9 @@ func TestBegunAnew(t *testing.T) {
 			s.at(2 * time.Minute)
 			s.wantAway(t, "went back")
 			s.put("web", one)
-			s.at(150 * time.Second)
+			s.at(time.Minute + convergence - time.Second)
 			s.want(t, "db: 1, web: 1 2")
-			s.at(4 * time.Minute)
+			s.at(2*time.Minute + convergence)
 			s.wantAway(t, "")
 			s.want(t, "web: 1")
 		})
@@ -237,10 +237,11 @@ func TestBegunAnew(t *testing.T) {
 			s.at(150 * time.Second)
 			s.wantAway(t, "went back")
 			s.want(t, "db: 1, web: 1 2")
-			s.put("web", one, two)
+			s.put("web", two)
 			s.put("db", one)
-			s.at(5 * time.Minute)
-			s.wantAway(t, "")
+			s.wantAway(t, "went back")
+			s.put("web", one)
+			s.wantAway(t, "") // all is back
 			s.want(t, "db: 1, web: 1 2")
 			s.remove("db", one) // and from now on it is believed
 			s.want(t, "web: 1 2")
@@ -255,7 +256,7 @@ func TestBegunAnew(t *testing.T) {
 			s.start()
 			s.at(2 * time.Minute)
 			s.want(t, "db: 1, web: 1 2")
-			s.at(4 * time.Minute)
+			s.at(2*time.Minute + convergence)
 			s.wantAway(t, "")
 			s.want(t, "")
 		})
@@ -419,7 +420,7 @@ func TestAllGone(t *testing.T) {
 		s.set(func() { clear(s.services); s.index++; s.list = s.index })
 		s.wantAway(t, "its catalog is empty")
 		s.want(t, "db: 1, web: 1")
-		s.at(5 * time.Minute)
+		s.at(2*time.Minute + convergence)
 		s.wantAway(t, "")
 		s.want(t, "")
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -213,8 +214,8 @@ func TestKilled(t *testing.T) {
 	prober.Check(t)
 }
 
-// A server that begins anew without its data, or with those of a backup, takes nothing away that an agent registers
-// again; what nobody registers again goes after the convergence period.
+// A server that begins anew without its data, or with those of a backup, takes nothing away that is registered
+// again: by agents for what runs beside them, and by a program for what has no agent.
 func TestServerBegunAnew(t *testing.T) {
 	for _, backup := range []bool{false, true} {
 		t.Run(map[bool]string{false: "empty", true: "old"}[backup], func(t *testing.T) {
@@ -227,18 +228,20 @@ func TestServerBegunAnew(t *testing.T) {
 			must.Do(t, server.Stop())
 			copyDir(t, server.dir, s.Path("backup"))
 			must.Do(t, server.Start(t.Context()))
-			client.register(t, "web", "web", "192.0.2.1", 80, nil) // with another address since
-			server.put(t, "/v1/catalog/register", fields{"Node": "n", "Address": "192.0.2.1", "Service": fields{"Service": "orphan", "Port": 80}}, nil)
+			client.register(t, "web", "web", "192.0.2.1", 80, nil) // at another address since
+			orphan := fields{"Node": "n", "Address": "192.0.2.1", "Service": fields{"Service": "orphan", "Port": 80}}
+			server.put(t, "/v1/catalog/register", orphan, nil)
 			for range 100 { // which move the index
 				server.put(t, "/v1/kv/x", "y", nil)
 			}
 			client.register(t, "db", "db", "192.0.2.1", 80, nil)
 			s.serve(t, source(client, ""))
 			s.startDNS(t)
-			for _, name := range []string{"web", "db", "orphan"} {
-				s.answers(t, name+"."+zone, dns.TypeA, "NOERROR 192.0.2.1")
+			names := []string{web, "db." + zone, "orphan." + zone}
+			for _, name := range names {
+				s.answers(t, name, dns.TypeA, "NOERROR 192.0.2.1")
 			}
-			prober := s.probe(t, "192.0.2.1", web, "db."+zone)
+			prober := s.probe(t, "192.0.2.1", names...)
 
 			server.Kill()
 			s.awaitAway(t, "consul:consul", "500")
@@ -249,10 +252,22 @@ func TestServerBegunAnew(t *testing.T) {
 			}
 			must.Do(t, server.Start(t.Context()))
 			s.awaitAway(t, "consul:consul", "went back")
-			s.answers(t, "orphan."+zone, dns.TypeA, "NOERROR 192.0.2.1")
+			await.Until(t, 4*time.Minute, func() string { // the agent registers again
+				var services map[string][]string
+				if err := server.call(t.Context(), http.MethodGet, "/v1/catalog/services", nil, &services); err != nil {
+					return err.Error()
+				}
+				if services["web"] == nil || services["db"] == nil {
+					return fmt.Sprintf("the server has %v", services)
+				}
+				return ""
+			})
+			s.awaitAway(t, "consul:consul", "went back")
+			server.put(t, "/v1/catalog/register", orphan, nil)
 			s.awaitAway(t, "consul:consul", "")
-			s.answers(t, "orphan."+zone, dns.TypeA, nxdomain)
 			prober.Check(t)
+			client.deregister(t, "db")
+			s.answers(t, "db."+zone, dns.TypeA, nxdomain)
 		})
 	}
 }
