@@ -117,7 +117,7 @@ func (x *session) followCatalog(ctx context.Context) error {
 			return errNoRead
 		}
 		if left := time.Until(x.converged); left > 0 && x.lacksEntries() {
-			x.part.SetAway(x.awayError(fmt.Errorf("%w; what was published stays until agents have registered it again, for %v at most", errWentBack, convergence)))
+			x.part.SetAway(x.awayError(fmt.Errorf("%w; what was published stays until agents have registered all of it again, for %v at most", errWentBack, convergence)))
 			timer.Reset(left)
 			continue
 		}
@@ -255,11 +255,11 @@ func (x *session) hasLostAll(list map[string][]string) bool {
 	return len(x.published) > 0
 }
 
-// lacksEntries reports whether something that is published, or an endpoint of it, is not known yet.
+// lacksEntries reports whether something that is published is not known yet, or is known otherwise: a
+// backup has old addresses as well.
 func (x *session) lacksEntries() bool {
 	for name, before := range x.published {
-		s := x.services[name]
-		if s == nil || s.verdict.Service == nil || len(s.verdict.Service.Service().Endpoints) < len(before.Service().Endpoints) {
+		if s := x.services[name]; s == nil || s.verdict.Service != before {
 			return true
 		}
 	}

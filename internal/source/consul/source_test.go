@@ -237,9 +237,11 @@ func TestBegunAnew(t *testing.T) {
 			s.at(150 * time.Second)
 			s.wantAway(t, "went back")
 			s.want(t, "db: 1, web: 1 2")
-			s.put("web", two)
+			s.put("web", two, "192.0.2.9") // as a backup may have it
 			s.put("db", one)
 			s.wantAway(t, "went back")
+			s.remove("web", "192.0.2.9")
+			s.want(t, "db: 1, web: 1 2")
 			s.put("web", one)
 			s.wantAway(t, "") // all is back
 			s.want(t, "db: 1, web: 1 2")
