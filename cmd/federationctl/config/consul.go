@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net/url"
 	"path"
 	"strings"
 
@@ -30,12 +29,6 @@ func (r *configReader) checkConsul(path string, c *consulSection) {
 	r.addProblemIf(plain && r.HasValue(path+".tls"), path+".tls", "has no effect, as the address is of http")
 	r.addProblemIf(r.HasValue(path+".tls.cert") != r.HasValue(path+".tls.key"), path+".tls", "needs both of cert and key, or none of them")
 	r.addProblemIf(isPlainElsewhere(c.Address), path+".address", "is of http and of another machine: whoever is between could read the token, and say anything; use https")
-}
-
-// isAgent reports whether a text is the URL of an agent of Consul.
-func isAgent(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && isHostPort(u)
 }
 
 // isPattern reports whether a text is a pattern of services of Consul.

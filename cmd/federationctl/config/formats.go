@@ -30,7 +30,7 @@ import (
 func valueFormats() map[string]problem.Format {
 	return map[string]problem.Format{
 		"address":    textFormat("is not host:port, such as localhost:9155, or :8008 for all addresses of this machine", isAddress),
-		"agent":      textFormat("is not the URL of an agent of Consul, such as http://127.0.0.1:8500 or https://consul.example:8501", isAgent),
+		"agent":      textFormat("is not the URL of an agent of Consul, such as http://127.0.0.1:8500 or https://consul.example:8501", isMember),
 		"bool":       oneOf("is neither true nor false", map[string]any{"true": true, "false": false}),
 		"datacenter": textFormat("is no name of a datacenter such as dc1", func(text string) bool { return isWord(text) && !strings.Contains(text, "/") }),
 		"duration":   parseDuration,
@@ -222,7 +222,7 @@ func isPrefix(text string) bool {
 	return isWord(text) && text[0] == '/' && !strings.HasSuffix(text, "/")
 }
 
-// isMember reports whether a text is the URL of a member of an etcd cluster.
+// isMember reports whether a text is the URL of a member of an etcd cluster, or of an agent of Consul.
 func isMember(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && isHostPort(u)

@@ -24,5 +24,5 @@ func (p *Publisher) openConsul(s config.Source, policy wire.AddressPolicy) (sour
 		Address: c.Address, TLS: c.TLS, TokenFile: c.TokenFile, Token: os.Getenv(tokenVariable), Datacenter: c.Datacenter,
 		Name: c.Name, Zone: zone, Services: c.Services, Tags: c.Tags, AddressOf: c.AddressOf, Warning: c.Warning, ByTag: c.ByTag,
 		Policy: policy, Logger: p.logger.With("source", s.Name),
-	})
+	}), nil
 }

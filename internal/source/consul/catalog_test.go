@@ -11,7 +11,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
@@ -50,7 +49,7 @@ func TestAwayInCatalog(t *testing.T) {
 						if !known {
 							f.set(func() { away(f) })
 						}
-						src := must.Get(New(Config{Zone: services.FQDN("consul.example")}))(t)
+						src := New(Config{Zone: services.FQDN("consul.example")})
 						src.dial = f.dial
 						entries := []source.Entry{{Name: "consul", Source: src, Lifetime: lifetime, MaxWithdraw: 50, WithdrawAfter: time.Hour}}
 						if beside {

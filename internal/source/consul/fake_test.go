@@ -359,7 +359,7 @@ func runStand(t *testing.T, c Config, prepare func(*fakeConsul), test func(*test
 			prepare(s.fakeConsul)
 		}
 		c.Zone = services.FQDN("consul.example")
-		src := must.Get(New(c))(t)
+		src := New(c)
 		src.dial = s.dial
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup

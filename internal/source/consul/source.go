@@ -36,7 +36,6 @@ package consul
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -50,7 +49,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
-	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/consul/internal/entry"
 	"github.com/hamlet-federation/coredns-federation/internal/source/internal/reconnect"
@@ -67,7 +65,7 @@ type Config struct {
 
 	Name      string          // with which the names of services begin; "consul" where it is empty
 	Zone      federation.FQDN // of the services
-	Services  []string        // patterns as those of path.Match; empty for all but Consul's own
+	Services  []string        // valid patterns of path.Match; empty for all but Consul's own
 	Tags      []string        // that instances must have, all of them
 	AddressOf string          // key of tagged addresses; empty or lan for the address of the instance
 	Warning   bool            // whether instances are published of which a check warns
@@ -95,17 +93,8 @@ var (
 	_ source.NameClaimer = (*Source)(nil)
 )
 
-// New returns a source that is not connected yet. It fails with one line when the
-// configuration is not usable.
-func New(c Config) (*Source, error) {
-	if c.Zone.IsZero() {
-		return nil, errors.New("zone: required")
-	}
-	for _, pattern := range c.Services {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return nil, fmt.Errorf("services: %s is no pattern such as shop-*", safetext.Quote(pattern))
-		}
-	}
+// New returns a source that is not connected yet.
+func New(c Config) *Source {
 	c.Address, c.AddressOf = cmp.Or(c.Address, "http://127.0.0.1:8500"), cmp.Or(c.AddressOf, "lan")
 	c.Logger = loglimit.NewLogger(cmp.Or(c.Logger, slog.New(slog.DiscardHandler)))
 	return &Source{
@@ -114,7 +103,7 @@ func New(c Config) (*Source, error) {
 			Prefix: path.Join(cmp.Or(c.Name, "consul"), c.Datacenter) + "/", Zone: c.Zone,
 			AddressOf: c.AddressOf, Warning: c.Warning, Tags: c.Tags, ByTag: c.ByTag, Policy: c.Policy,
 		},
-	}, nil
+	}
 }
 
 // MayClaim implements [source.NameClaimer].
