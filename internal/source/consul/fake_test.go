@@ -271,7 +271,7 @@ func (f *fakeConsul) answer(w http.ResponseWriter, r *http.Request) {
 			"Checks":  []any{map[string]any{"Status": status}},
 		})
 	}
-	_, _ = w.Write(must.Get(json.Marshal(entries))(f.t)) //nolint:errchkjson // the test is told
+	_, _ = w.Write(must.Get(json.Marshal(entries))(f.t))
 }
 
 // recorder is a part that notes what it is told.
