@@ -383,8 +383,9 @@ func TestMistakes(t *testing.T) {
 			"7: catalogs[0].sources[0].consul.zone: required",
 			`8: catalogs[0].sources[1].consul.services[0]: "[a" is no service, nor a pattern such as shop-*`,
 			"8: catalogs[0].sources[1].consul.address: is of http and of another machine: whoever is between could read the token, and say anything; use https",
+			`8: catalogs[0].sources[1]: "consul:consul" is there twice, first on line 7`,
 			"9: catalogs[0].sources[2].consul.tls: has no effect, as the address is of http",
-			`9: catalogs[0].sources[2]: "consul:consul" is there twice, first on line 8`,
+			`9: catalogs[0].sources[2]: "consul:consul" is there twice, first on line 7`,
 			"10: catalogs[0].sources[3].consul.tls: needs both of cert and key, or none of them",
 		}},
 		"registries of slips": {"file: {path: catalog.yaml}", "nsm: {name: A, registry: \"registry:5002\", zone: a b, tls: any}\n" +

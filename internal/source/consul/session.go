@@ -142,8 +142,6 @@ func (x *session) follow(ctx context.Context, name string) {
 		case ctx.Err() != nil:
 			return
 		case r.err != nil:
-		case r.index == index:
-			continue // the query has waited for as long as it may
 		case r.index < index && name == "":
 			r.err = errWentBack
 		case r.index < index || len(r.instances) == 0 && name != "":

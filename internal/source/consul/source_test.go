@@ -303,6 +303,15 @@ func TestFilteredService(t *testing.T) {
 			s.want(t, "web: 1 2")
 		})
 	}
+	t.Run("and no index tells, when the policy of the token changes", func(t *testing.T) {
+		runStand(t, Config{}, func(f *fakeConsul) { f.put("web", one); f.put("db", one) }, func(t *testing.T, s *stand) {
+			s.at(time.Minute)
+			s.set(func() { s.unreadable = true })
+			s.at(time.Minute + serviceWait + serviceWait/16 + 2*listGrace)
+			s.wantAway(t, "the token may read no service")
+			s.want(t, "db: 1, web: 1")
+		})
+	})
 	t.Run("of all, and the list is readable", func(t *testing.T) {
 		runStand(t, Config{}, func(f *fakeConsul) { f.put("web", one); f.put("db", one) }, func(t *testing.T, s *stand) {
 			s.at(time.Minute)

@@ -119,7 +119,7 @@ service "consul" { policy = "read" }`)
 			}
 		}
 	}
-	policy("owner", `service_prefix "" { policy = "read" }`) // and nodes no more
+	policy("owner", `node_prefix "" { policy = "read" }`) // and services no more
 	s.awaitAway(t, "consul:consul", "the token may read no service")
 	prober.Check(t)
 	policy("owner", `node_prefix "" { policy = "read" }
