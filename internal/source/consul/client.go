@@ -36,6 +36,9 @@ func (x *session) read(ctx context.Context, after uint64, r *report) error {
 	if x.Datacenter != "" {
 		params.Set("dc", x.Datacenter)
 	}
+	if after == 0 && r.service == "" {
+		params.Set("consistent", "") // a leader that was just elected may not have read all of its log yet
+	}
 	if after > 0 {
 		params.Set("index", strconv.FormatUint(after, 10))
 		params.Set("wait", wait.String())

@@ -174,6 +174,9 @@ func (f *fakeConsul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	after, _ := strconv.ParseUint(query.Get("index"), 10, 64)
 	wait, _ := time.ParseDuration(query.Get("wait"))
+	if isList := r.URL.Path == "/v1/catalog/services"; query.Has("consistent") != (isList && after == 0) {
+		f.t.Errorf("request %s", r.URL)
+	}
 	f.mu.Lock()
 	f.requests = append(f.requests, r.URL.Path)
 	if after > 0 {

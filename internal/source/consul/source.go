@@ -14,21 +14,21 @@
 // By blocking queries of its HTTP API, which answer when something has changed: one for the list
 // of services, and one for each service that is wanted, because the list does not say which service
 // has changed, nor anything of health. So a change costs one request for the service, and one
-// for the list if a service or a tag came or went. Over https HTTP/2 carries any number of
+// for the list if it is more than one of health. Over https HTTP/2 carries any number of
 // queries on a few connections. Over http each of them is a connection, of which an agent takes 200 by
 // default, so beyond mostPlain services each is read in its turn instead.
 // The client library of Consul would bring a type for each answer, and nothing of this.
 //
-// What has begun to be read is read as a whole: after an error everything is asked for anew. Only a
-// query without an index is answered with what there is now: one that waits for more than the
-// index of a registry that was lost waits for as long as it may.
+// After an error everything is asked for anew, because only a query without an index is
+// answered with what there is now: one that waits for more than the index of a registry that was lost
+// waits for as long as it may. The list comes first, and from a leader that has applied its whole log.
 //
 // # What is no emptiness
 //
 // Consul answers with an empty list as well when the token may read nothing, and when a
 // server has begun anew without its data. A list that has not even Consul itself, and an answer without any
-// instance of a service that is in the list, are those of a token: the source is away, or keeps what the
-// service had. A registry that began anew is noticed by an index that went back, or by a
+// instance of a service that is in the list, are those of a token: the source is away where that is so of
+// all. A registry that began anew is noticed by an index that went back, or by a
 // list without any of several services that there were before: then the source is away until agents have
 // registered again what runs beside them, for the convergence period at most.
 package consul
