@@ -301,14 +301,14 @@ e2e-nsm: build $(NSM) ## run the tests against a real registry of Network Servic
 
 .PHONY: e2e-consul
 e2e-consul: build $(CONSUL) ## run the tests against real servers and agents of Consul, four minutes (RUN=regexp for some); building it takes six of CPU time, once
-	REAL_SERVERS=required $(GOTEST) ./test/suites/consul -count=1 -parallel 4 -timeout 20m -run '$(or $(RUN),.)'
+	REAL_SERVERS=required $(GOTEST) ./test/suites/register/consul -count=1 -parallel 4 -timeout 20m -run '$(or $(RUN),.)'
 
 # How many services `make bench-consul` registers, with three instances each.
 CONSUL_SERVICES ?= 10000
 
 .PHONY: bench-consul
 bench-consul: build $(CONSUL) ## measure an owner with CONSUL_SERVICES (10000) in Consul: time, requests, memory, and changes until CoreDNS answers them
-	REAL_SERVERS=required go test ./test/suites/consul -run '^$$' -bench Consul -benchtime 1x -timeout 30m -services $(CONSUL_SERVICES)
+	REAL_SERVERS=required go test ./test/suites/register/consul -run '^$$' -bench Consul -benchtime 1x -timeout 30m -services $(CONSUL_SERVICES)
 
 .PHONY: run-consul
 run-consul: build $(CONSUL) ## run Consul, an owner that reads it and CoreDNS, with what becomes of services, until Ctrl-C (ONCE=1: end after that)

@@ -23,7 +23,7 @@ import (
 )
 
 // fakeConsul answers blocking queries as Consul's documentation says, for a catalog in memory, and
-// misbehaves where a test says so. The real one is in test/suites/consul.
+// misbehaves where a test says so. The real one is in test/suites/register/consul.
 type fakeConsul struct {
 	t *testing.T
 
