@@ -10,7 +10,9 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 )
 
 // What is registered at an agent resolves by name, SRV and TXT, turns with its health, and goes with it.
@@ -268,6 +270,40 @@ func TestServerBegunAnew(t *testing.T) {
 			prober.Check(t)
 			client.deregister(t, "db")
 			s.answers(t, "db."+zone, dns.TypeA, nxdomain)
+		})
+	}
+}
+
+// Clients that ask Consul's own DNS get the services of others, where CoreDNS is a recursor of the agent.
+func TestRecursors(t *testing.T) {
+	enabled(t)
+	s := newShop(t)
+	s.Put(t, "catalog.yaml", "services:\n- {name: web, fqdn: web.partner.fed.example, endpoints: [{address: 192.0.2.1, port: 443}], instances: [{id: v1, protocol: HTTPS}]}\n")
+	s.serve(t, "file: {path: catalog.yaml}")
+	s.startDNS(t)
+	s.answers(t, "web.partner.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+	server := s.server(t, "server", "dc1", map[string]any{"recursors": []string{s.dns.Address}})
+	own := loopback.Address(t)
+	server.config["ports"].(map[string]any)["dns"] = portOf(own)
+	s.run(t, server)
+	server.register(t, "web", "web", "192.0.2.9", 80, nil)
+	consul := &domain.DNS{Address: own}
+	for _, q := range []struct {
+		name  string
+		qtype uint16
+		want  string
+	}{
+		{"web.service.consul", dns.TypeA, "NOERROR 192.0.2.9"},
+		{"web.partner.fed.example", dns.TypeA, "NOERROR 192.0.2.1"},
+		{"web.partner.fed.example", dns.TypeSRV, "NOERROR 0 100 443 192-0-2-1.addr.web.partner.fed.example."},
+		{"web.partner.fed.example", dns.TypeAAAA, "NOERROR"},
+		{"nope.partner.fed.example", dns.TypeA, nxdomain},
+	} {
+		await.Eventually(t, func() string {
+			if got := consul.Answer(t.Context(), q.name, q.qtype); got != q.want {
+				return fmt.Sprintf("Consul answers %s %s with %q, want %q", q.name, dns.TypeToString[q.qtype], got, q.want)
+			}
+			return ""
 		})
 	}
 }
