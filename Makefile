@@ -300,7 +300,7 @@ e2e-nsm: build $(NSM) ## run the tests against a real registry of Network Servic
 	REAL_SERVERS=required $(GOTEST) ./test/suites/nsm -count=1 -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-consul
-e2e-consul: build $(CONSUL) ## run the tests against real servers and agents of Consul, four minutes (RUN=regexp for some); building it takes six of CPU time, once
+e2e-consul: build $(CONSUL) ## run the tests against real servers and agents of Consul, two minutes (RUN=regexp for some); building it takes six of CPU time, once
 	REAL_SERVERS=required $(GOTEST) ./test/suites/register/consul -count=1 -parallel 4 -timeout 20m -run '$(or $(RUN),.)'
 
 # How many services `make bench-consul` registers, with three instances each.

@@ -118,7 +118,7 @@ func (a *agent) requests(b *testing.B) (lists, services int) {
 		}
 		return must.Get(strconv.Atoi(found[1]))(b)
 	}
-	return count("v1_catalog_services"), count("v1_health_service__")
+	return count("v1_catalog_services"), count("v1_health_service_")
 }
 
 // residentMiB returns the memory of the owner.
