@@ -8,6 +8,7 @@ name=run-consul
 owner_address=127.0.0.1:8008
 dns_address=127.0.0.1:1053
 consul_address=127.0.0.1:8500
+status_address=127.0.0.1:9156
 service=web.consul.fed.example
 
 owner=
@@ -46,6 +47,11 @@ start_consul() {
 	"$CONSUL" agent -config-file "$run/consul.json" >>"$run/consul.log" 2>&1 &
 	consul=$!
 	await "Consul has a leader" sh -c "'$CONSUL' catalog services 2>/dev/null | grep -q consul"
+}
+
+# reads_consul succeeds while the source of the owner is not away.
+reads_consul() {
+	bin/federationctl status -o json --at "$status_address" >"$run/status.json" 2>/dev/null && ! grep -q '"away"' "$run/status.json"
 }
 
 prepare "$owner_address" "$dns_address" "$consul_address"
@@ -101,6 +107,7 @@ consul=
 pause 3
 show "Consul is killed; its services stay for the lifetime" 'NOERROR 192.0.2.1'
 start_consul
+await "the owner reads Consul again" reads_consul # what goes before that may have been lost, and so stays for ten minutes
 show "Consul is back" 'NOERROR 192.0.2.1'
 "$CONSUL" services deregister -id web-1 >/dev/null
 show "web-1 is deregistered" 'NXDOMAIN'
