@@ -33,6 +33,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/source/internal/reconnect"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
 )
 
@@ -163,7 +164,7 @@ func (s *Store) Run(ctx context.Context, w store.Watcher) {
 			err = s.followState(ctx, client, w)
 		}
 		s.noteFailure(ctx, client, w, err)
-		waitFor(ctx, s.timing.retry)
+		reconnect.WaitFor(ctx, s.timing.retry)
 	}
 }
 
@@ -277,14 +278,4 @@ func callWithin(ctx context.Context, limit time.Duration, f func(context.Context
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return f(ctx)
-}
-
-// waitFor returns after a time, or when ctx ends.
-func waitFor(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

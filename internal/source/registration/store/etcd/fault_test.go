@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/internal/source/internal/reconnect"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store/storetest"
@@ -124,7 +125,7 @@ func (o *owner) settle(ctx context.Context) {
 		}
 		outcomes, err := o.store.Commit(ctx, changes)
 		if err != nil {
-			waitFor(ctx, 200*time.Millisecond)
+			reconnect.WaitFor(ctx, 200*time.Millisecond)
 			continue
 		}
 		for i := range outcomes { // the watch tells of all of them
@@ -134,7 +135,7 @@ func (o *owner) settle(ctx context.Context) {
 				if have.Version >= outcomes[i].Version || changes[i].Node == nil && have.Node == nil {
 					break
 				}
-				waitFor(ctx, 10*time.Millisecond)
+				reconnect.WaitFor(ctx, 10*time.Millisecond)
 			}
 		}
 	}
@@ -181,7 +182,7 @@ func (all owners) busy(t *testing.T, f func()) {
 	var wg sync.WaitGroup
 	for i, o := range all {
 		wg.Go(func() {
-			for random := rand.New(rand.NewPCG(uint64(i), 1)); ctx.Err() == nil; waitFor(ctx, 50*time.Millisecond) {
+			for random := rand.New(rand.NewPCG(uint64(i), 1)); ctx.Err() == nil; reconnect.WaitFor(ctx, 50*time.Millisecond) {
 				if number := filled + random.IntN(filled); random.IntN(2) == 0 {
 					o.register(i+1, number)
 				} else {
@@ -283,7 +284,7 @@ func TestLeaderKilled(t *testing.T) {
 		for range 2 {
 			first := leader(t, members)
 			first.Kill()
-			waitFor(t.Context(), lease/2)
+			reconnect.WaitFor(t.Context(), lease/2)
 			restart(t, first)
 		}
 	})
@@ -302,9 +303,9 @@ func TestLeaderStopped(t *testing.T) {
 	first := leader(t, members)
 	all.busy(t, func() {
 		first.Signal(syscall.SIGSTOP)
-		waitFor(t.Context(), long*2/3-2*time.Second)
+		reconnect.WaitFor(t.Context(), long*2/3-2*time.Second)
 		first.Signal(syscall.SIGCONT)
-		waitFor(t.Context(), long/2)
+		reconnect.WaitFor(t.Context(), long/2)
 	})
 	all.agree(t)
 }
@@ -322,7 +323,7 @@ func TestQuorumLost(t *testing.T) {
 		if _, err := all[0].store.Commit(t.Context(), puts(9, 1, 7)); err == nil {
 			t.Error("a change is stored without a quorum")
 		}
-		waitFor(t.Context(), *outage)
+		reconnect.WaitFor(t.Context(), *outage)
 		restart(t, members[0], members[1])
 	})
 	all.agree(t)
@@ -440,24 +441,24 @@ func TestSoak(t *testing.T) {
 	faults := []func(i int, d time.Duration){
 		func(i int, d time.Duration) {
 			members[i].Kill()
-			waitFor(t.Context(), d)
+			reconnect.WaitFor(t.Context(), d)
 			restart(t, members[i])
 		},
 		func(i int, d time.Duration) {
 			other := (i + 1) % len(members)
 			members[i].Kill()
 			members[other].Kill()
-			waitFor(t.Context(), d)
+			reconnect.WaitFor(t.Context(), d)
 			restart(t, members[i], members[other])
 		},
 		func(i int, d time.Duration) {
 			members[i].Signal(syscall.SIGSTOP)
-			waitFor(t.Context(), d/2) // see TestLeaderStopped
+			reconnect.WaitFor(t.Context(), d/2) // see TestLeaderStopped
 			members[i].Signal(syscall.SIGCONT)
 		},
 		func(i int, d time.Duration) {
 			gates[i].Stall(true)
-			waitFor(t.Context(), d)
+			reconnect.WaitFor(t.Context(), d)
 			gates[i].Stall(false)
 		},
 		func(i int, _ time.Duration) {
@@ -469,7 +470,7 @@ func TestSoak(t *testing.T) {
 				g.Refuse(true)
 				g.Cut()
 			}
-			waitFor(t.Context(), min(d, lease/4))
+			reconnect.WaitFor(t.Context(), min(d, lease/4))
 			for _, g := range gates {
 				g.Refuse(false)
 			}
@@ -480,7 +481,7 @@ func TestSoak(t *testing.T) {
 			fault, member, d := random.IntN(len(faults)), random.IntN(len(members)), time.Duration(random.Int64N(int64(lease)))
 			t.Logf("fault %d at member %d for %s", fault, member, d)
 			faults[fault](member, d)
-			waitFor(t.Context(), time.Duration(random.Int64N(int64(lease/4))))
+			reconnect.WaitFor(t.Context(), time.Duration(random.Int64N(int64(lease/4))))
 		}
 	})
 	all.agree(t)

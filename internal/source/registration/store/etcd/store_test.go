@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/hamlet-federation/coredns-federation/internal/source/internal/reconnect"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store/storetest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
@@ -164,7 +165,7 @@ func TestCrashLoop(t *testing.T) {
 		patient(s)
 		r, stop := storetest.StartStore(t, s)
 		left = len(r.Told().Nodes)
-		waitFor(t.Context(), 2*s.timing.keep) // it renews the leases
+		reconnect.WaitFor(t.Context(), 2*s.timing.keep) // it renews the leases
 		stop()
 	}
 	if after := time.Since(died); after < 6*time.Second {

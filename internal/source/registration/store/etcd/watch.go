@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/source/internal/reconnect"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
 )
@@ -179,7 +180,7 @@ func (s *Store) followState(ctx context.Context, client *clientv3.Client, w stor
 // probeLoop probes etcd again and again, and passes the answers on.
 func (s *Store) probeLoop(ctx context.Context, client *clientv3.Client, probes chan<- probeReply) {
 	for ctx.Err() == nil {
-		waitFor(ctx, s.timing.probe)
+		reconnect.WaitFor(ctx, s.timing.probe)
 		select {
 		case probes <- s.probeOnce(ctx, client):
 		case <-ctx.Done():
