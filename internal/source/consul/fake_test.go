@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,7 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/source/internal/sourcetest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
@@ -277,79 +276,19 @@ func (f *fakeConsul) answer(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(must.Get(json.Marshal(entries))(f.t))
 }
 
-// recorder is a part that notes what it is told.
-type recorder struct {
-	mu       sync.Mutex
-	known    bool
-	services map[string]*wire.EncodedService
-	updates  int
-	away     error
-	times    int // that it was said to be away
-	refused  map[string]int
-}
-
-func (r *recorder) Replace(services []*wire.EncodedService) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.known, r.services = true, make(map[string]*wire.EncodedService)
-	for _, s := range services {
-		r.services[s.Name()] = s
-	}
-}
-
-func (r *recorder) Update(changed []*wire.EncodedService, gone []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.updates++
-	for _, s := range changed {
-		r.services[s.Name()] = s
-	}
-	for _, name := range gone {
-		delete(r.services, name)
-	}
-}
-
-func (r *recorder) SetAway(reason error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.away == nil && reason != nil {
-		r.times++
-	}
-	r.away = reason
-}
-
-func (r *recorder) SetPath(wire.OwnerPath) error { return nil }
-
-func (r *recorder) SetRefused(entries map[string]int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.refused = entries
-}
-
-// String returns the services with their addresses, in order.
-func (r *recorder) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.known {
-		return "silent"
-	}
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(r.services)) {
-		text := strings.TrimPrefix(name, "consul/") + ":"
-		for _, e := range r.services[name].Service().Endpoints {
-			text += " " + strings.TrimPrefix(e.Address.String(), "192.0.2.")
-		}
-		all = append(all, text)
-	}
-	return strings.Join(all, ", ")
-}
-
 // stand is a source in a bubble that follows a fake Consul.
 type stand struct {
 	*fakeConsul
+	*sourcetest.Stand
+}
 
-	part  *recorder
-	since time.Time
+// showAddresses shows the addresses of a service, without what they begin with.
+func showAddresses(s *federation.Service) string {
+	var all []string
+	for _, e := range s.Endpoints {
+		all = append(all, strings.TrimPrefix(e.Address.String(), "192.0.2."))
+	}
+	return strings.Join(all, " ")
 }
 
 // runStand runs test in a bubble, with a source that follows Consul from the moment at which
@@ -357,7 +296,7 @@ type stand struct {
 func runStand(t *testing.T, c Config, prepare func(*fakeConsul), test func(*testing.T, *stand)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stand{fakeConsul: newFakeConsul(t), part: new(recorder), since: time.Now()}
+		s := &stand{newFakeConsul(t), sourcetest.NewStand(showAddresses)}
 		if prepare != nil {
 			prepare(s.fakeConsul)
 		}
@@ -369,36 +308,10 @@ func runStand(t *testing.T, c Config, prepare func(*fakeConsul), test func(*test
 		defer running.Wait()
 		defer s.set(func() { s.stalled = false })
 		defer cancel()
-		running.Go(func() { src.Run(ctx, s.part) })
+		running.Go(func() { src.Run(ctx, s.Part) })
 		synctest.Wait()
 		test(t, s)
 	})
-}
-
-// at lets the time pass until so much of it has since the start.
-func (s *stand) at(d time.Duration) {
-	time.Sleep(time.Until(s.since.Add(d)))
-	synctest.Wait()
-}
-
-// want checks what is published.
-func (s *stand) want(t *testing.T, want string) {
-	t.Helper()
-	synctest.Wait()
-	if got := s.part.String(); got != want {
-		t.Errorf("after %v:\ngot  %s\nwant %s", time.Since(s.since), got, want)
-	}
-}
-
-// wantAway checks why Consul is said to be away, by a part of it; empty for not at all.
-func (s *stand) wantAway(t *testing.T, want string) {
-	t.Helper()
-	synctest.Wait()
-	s.part.mu.Lock()
-	defer s.part.mu.Unlock()
-	if got := s.part.away; want == "" && got != nil || want != "" && (got == nil || !strings.Contains(got.Error(), want)) {
-		t.Errorf("after %v: away: %v, want %q", time.Since(s.since), got, want)
-	}
 }
 
 // requested returns how many requests there were since the last call.

@@ -23,33 +23,33 @@ const (
 // for the service, and one for the list where that has changed.
 func TestFollow(t *testing.T) {
 	runStand(t, Config{}, func(f *fakeConsul) { f.put("web", one) }, func(t *testing.T, s *stand) {
-		s.want(t, "web: 1")
+		s.Want(t, "web: 1")
 		s.put("web", two)
-		s.want(t, "web: 1 2")
+		s.Want(t, "web: 1 2")
 		s.put("db", one)
-		s.want(t, "db: 1, web: 1 2")
+		s.Want(t, "db: 1, web: 1 2")
 		s.requested()
 		s.put("web", two+"=critical")
-		s.want(t, "db: 1, web: 1")
+		s.Want(t, "db: 1, web: 1")
 		if got := s.requested(); !slices.Equal(got, []string{"/v1/health/service/web"}) {
 			t.Errorf("a change of health was asked for by %q", got)
 		}
 		s.put("web", one+"=critical")
-		s.want(t, "db: 1")
+		s.Want(t, "db: 1")
 		s.put("web", one, two)
-		s.want(t, "db: 1, web: 1 2")
-		s.at(time.Minute) // more changes at once would be taken together
+		s.Want(t, "db: 1, web: 1 2")
+		s.At(time.Minute) // more changes at once would be taken together
 		s.remove("web", one)
-		s.want(t, "db: 1, web: 2")
+		s.Want(t, "db: 1, web: 2")
 		s.remove("web", two)
-		s.want(t, "db: 1")
+		s.Want(t, "db: 1")
 		s.put("web", one)
-		s.want(t, "db: 1, web: 1")
+		s.Want(t, "db: 1, web: 1")
 		s.remove("db", "")
-		s.want(t, "web: 1")
+		s.Want(t, "web: 1")
 		s.remove("web", "")
-		s.want(t, "")
-		if s.part.times > 0 {
+		s.Want(t, "")
+		if s.Part.Times > 0 {
 			t.Error("it was said to be away")
 		}
 	})
@@ -58,10 +58,10 @@ func TestFollow(t *testing.T) {
 // At rest there is a request for the list in a minute, and one for each service in five.
 func TestRest(t *testing.T) {
 	runStand(t, Config{}, func(f *fakeConsul) { f.put("web", one); f.put("db", one) }, func(t *testing.T, s *stand) {
-		s.want(t, "db: 1, web: 1")
-		updates := s.part.updates
+		s.Want(t, "db: 1, web: 1")
+		updates := s.Part.Updates
 		s.requested()
-		s.at(time.Hour)
+		s.At(time.Hour)
 		counts := make(map[string]int)
 		for _, path := range s.requested() {
 			counts[path]++
@@ -69,7 +69,7 @@ func TestRest(t *testing.T) {
 		if got, want := fmt.Sprint(counts), "map[/v1/catalog/services:56 /v1/health/service/db:11 /v1/health/service/web:11]"; got != want {
 			t.Errorf("requests in an hour: %s, want %s", got, want)
 		}
-		if s.part.updates != updates || s.part.times > 0 {
+		if s.Part.Updates != updates || s.Part.Times > 0 {
 			t.Error("an answer without news was published, or it was said to be away")
 		}
 	})
@@ -97,8 +97,8 @@ func TestSelection(t *testing.T) {
 		{Config{Datacenter: "dc1", Services: []string{"web"}}, "dc1/web: 1", "map[]"},
 	} {
 		runStand(t, tc.config, prepare, func(t *testing.T, s *stand) {
-			s.want(t, tc.want)
-			if got := fmt.Sprint(s.part.refused); got != tc.refused {
+			s.Want(t, tc.want)
+			if got := fmt.Sprint(s.Part.Refused); got != tc.refused {
 				t.Errorf("%+v: refused: %s, want %s", tc.config, got, tc.refused)
 			}
 		})
@@ -108,11 +108,11 @@ func TestSelection(t *testing.T) {
 // A service that loses a tag that is wanted is withdrawn, and one that gets it is published.
 func TestTagChanges(t *testing.T) {
 	runStand(t, Config{Tags: []string{"public"}}, func(f *fakeConsul) { f.put("web", one) }, func(t *testing.T, s *stand) {
-		s.want(t, "")
+		s.Want(t, "")
 		s.set(func() { s.tags["web"] = []string{"public"}; s.index++; s.list, s.indexes["web"] = s.index, s.index })
-		s.want(t, "web: 1")
+		s.Want(t, "web: 1")
 		s.set(func() { s.tags["web"] = nil; s.index++; s.list, s.indexes["web"] = s.index, s.index })
-		s.want(t, "")
+		s.Want(t, "")
 	})
 }
 
@@ -124,10 +124,10 @@ func TestFirstState(t *testing.T) {
 			f.put(fmt.Sprintf("s%02d", i), one)
 		}
 	}, func(t *testing.T, s *stand) {
-		s.at(7 * time.Second)
-		s.want(t, "silent")
-		s.at(8 * time.Second) // a second for the list, and for 16 at a time
-		if got := strings.Count(s.part.String(), ":"); got != 100 {
+		s.At(7 * time.Second)
+		s.Want(t, "silent")
+		s.At(8 * time.Second) // a second for the list, and for 16 at a time
+		if got := strings.Count(s.Part.String(), ":"); got != 100 {
 			t.Errorf("%d services", got)
 		}
 		if s.most != maxReads {
@@ -165,16 +165,16 @@ func TestAway(t *testing.T) {
 		{"stalled", func(s *stand) { s.stalled = true }, nil, "no answer in time"},
 	} {
 		runStand(t, Config{}, func(f *fakeConsul) { f.put("web", one); f.put("db", one) }, func(t *testing.T, s *stand) {
-			s.want(t, "db: 1, web: 1")
-			s.at(30 * time.Second)
+			s.Want(t, "db: 1, web: 1")
+			s.At(30 * time.Second)
 			if tc.what == "down" {
 				tc.from(s)
 			} else {
 				s.set(func() { tc.from(s) })
 			}
-			s.at(4 * time.Minute)
-			s.wantAway(t, tc.want)
-			s.want(t, "db: 1, web: 1")
+			s.At(4 * time.Minute)
+			s.WantAway(t, tc.want)
+			s.Want(t, "db: 1, web: 1")
 			if n := len(s.requested()); n > 200 {
 				t.Errorf("%s: %d requests in four minutes", tc.what, n)
 			}
@@ -183,11 +183,11 @@ func TestAway(t *testing.T) {
 			}
 			s.set(func() { s.status, s.filtered, s.header, s.stalled, s.only = 0, false, nil, false, "" })
 			s.put("web", two)
-			s.at(5 * time.Minute)
-			s.wantAway(t, "")
-			s.want(t, "db: 1, web: 1 2")
-			if s.part.times != 1 {
-				t.Errorf("%s: it was away %d times", tc.what, s.part.times)
+			s.At(5 * time.Minute)
+			s.WantAway(t, "")
+			s.Want(t, "db: 1, web: 1 2")
+			if s.Part.Times != 1 {
+				t.Errorf("%s: it was away %d times", tc.what, s.Part.Times)
 			}
 		})
 	}
@@ -200,8 +200,8 @@ func TestBusyLoop(t *testing.T) {
 		f.header = map[string]string{"X-Consul-Index": "0"}
 	}, func(t *testing.T, s *stand) {
 		s.requested()
-		s.at(time.Minute)
-		s.want(t, "web: 1")
+		s.At(time.Minute)
+		s.Want(t, "web: 1")
 		if n := len(s.requested()); n > 2*(30+answerBurst) {
 			t.Errorf("%d requests in a minute", n)
 		}
@@ -214,53 +214,53 @@ func TestBegunAnew(t *testing.T) {
 	prepare := func(f *fakeConsul) { f.put("web", one, two); f.put("db", one) }
 	t.Run("while it runs", func(t *testing.T) {
 		runStand(t, Config{}, prepare, func(t *testing.T, s *stand) {
-			s.at(time.Minute)
+			s.At(time.Minute)
 			s.lose()
-			s.at(2 * time.Minute)
-			s.wantAway(t, "went back")
+			s.At(2 * time.Minute)
+			s.WantAway(t, "went back")
 			s.put("web", one)
-			s.at(time.Minute + convergence - time.Second)
-			s.want(t, "db: 1, web: 1 2")
-			s.at(2*time.Minute + convergence)
-			s.wantAway(t, "")
-			s.want(t, "web: 1")
+			s.At(time.Minute + convergence - time.Second)
+			s.Want(t, "db: 1, web: 1 2")
+			s.At(2*time.Minute + convergence)
+			s.WantAway(t, "")
+			s.Want(t, "web: 1")
 		})
 	})
 	t.Run("restarted", func(t *testing.T) {
 		runStand(t, Config{}, prepare, func(t *testing.T, s *stand) {
-			s.at(time.Minute)
+			s.At(time.Minute)
 			s.stop()
 			s.lose()
-			s.at(2 * time.Minute)
-			s.wantAway(t, "connection refused")
+			s.At(2 * time.Minute)
+			s.WantAway(t, "connection refused")
 			s.start()
-			s.at(150 * time.Second)
-			s.wantAway(t, "went back")
-			s.want(t, "db: 1, web: 1 2")
+			s.At(150 * time.Second)
+			s.WantAway(t, "went back")
+			s.Want(t, "db: 1, web: 1 2")
 			s.put("web", two, "192.0.2.9") // as a backup may have it
 			s.put("db", one)
-			s.wantAway(t, "went back")
+			s.WantAway(t, "went back")
 			s.remove("web", "192.0.2.9")
-			s.want(t, "db: 1, web: 1 2")
+			s.Want(t, "db: 1, web: 1 2")
 			s.put("web", one)
-			s.wantAway(t, "") // all is back
-			s.want(t, "db: 1, web: 1 2")
+			s.WantAway(t, "") // all is back
+			s.Want(t, "db: 1, web: 1 2")
 			s.remove("db", one) // and from now on it is believed
-			s.want(t, "web: 1 2")
+			s.Want(t, "web: 1 2")
 		})
 	})
 	t.Run("nothing is left, with a later index", func(t *testing.T) {
 		runStand(t, Config{}, prepare, func(t *testing.T, s *stand) {
-			s.at(time.Minute)
+			s.At(time.Minute)
 			s.stop()
 			s.lose()
 			s.set(func() { s.index, s.list = 1000, 1000 })
 			s.start()
-			s.at(2 * time.Minute)
-			s.want(t, "db: 1, web: 1 2")
-			s.at(2*time.Minute + convergence)
-			s.wantAway(t, "")
-			s.want(t, "")
+			s.At(2 * time.Minute)
+			s.Want(t, "db: 1, web: 1 2")
+			s.At(2*time.Minute + convergence)
+			s.WantAway(t, "")
+			s.Want(t, "")
 		})
 	})
 }
@@ -270,23 +270,23 @@ func TestBegunAnew(t *testing.T) {
 func TestFilteredService(t *testing.T) {
 	for _, header := range []string{"true", ""} { // which requests without a token do not get
 		runStand(t, Config{}, func(f *fakeConsul) { f.put("web", one); f.put("db", one) }, func(t *testing.T, s *stand) {
-			s.want(t, "db: 1, web: 1")
-			s.at(time.Minute)
+			s.Want(t, "db: 1, web: 1")
+			s.At(time.Minute)
 			s.set(func() {
 				s.header = map[string]string{"X-Consul-Results-Filtered-By-Acls": header}
 				s.filtered, s.only = true, "/v1/health/service/web"
 				s.index++
 				s.indexes["web"] = s.index
 			})
-			s.at(2 * time.Minute)
-			s.want(t, "db: 1")
-			s.wantAway(t, "")
-			if got := fmt.Sprint(s.part.refused); got != "map[acl:1]" {
+			s.At(2 * time.Minute)
+			s.Want(t, "db: 1")
+			s.WantAway(t, "")
+			if got := fmt.Sprint(s.Part.Refused); got != "map[acl:1]" {
 				t.Errorf("refused: %s", got)
 			}
 			s.requested()
 			s.put("web", two)
-			s.at(150 * time.Second)
+			s.At(150 * time.Second)
 			if n := len(s.requested()); n > 4 {
 				t.Errorf("a change that must not be read is asked for by %d requests", n)
 			}
@@ -295,30 +295,30 @@ func TestFilteredService(t *testing.T) {
 				s.index++
 				s.indexes["db"], s.indexes["web"] = s.index, s.index
 			})
-			s.at(3 * time.Minute)
-			s.want(t, "web: 1 2")
+			s.At(3 * time.Minute)
+			s.Want(t, "web: 1 2")
 			s.set(func() { s.only = ""; s.index++; s.list, s.indexes["db"], s.indexes["web"] = s.index, s.index, s.index })
-			s.at(4 * time.Minute)
-			s.wantAway(t, "the token may read no service")
-			s.want(t, "web: 1 2")
+			s.At(4 * time.Minute)
+			s.WantAway(t, "the token may read no service")
+			s.Want(t, "web: 1 2")
 		})
 	}
 	t.Run("and no index tells, when the policy of the token changes", func(t *testing.T) {
 		runStand(t, Config{}, func(f *fakeConsul) { f.put("web", one); f.put("db", one) }, func(t *testing.T, s *stand) {
-			s.at(time.Minute)
+			s.At(time.Minute)
 			s.set(func() { s.unreadable = true })
-			s.at(time.Minute + serviceWait + serviceWait/16 + 2*listGrace)
-			s.wantAway(t, "the token may read no service")
-			s.want(t, "db: 1, web: 1")
+			s.At(time.Minute + serviceWait + serviceWait/16 + 2*listGrace)
+			s.WantAway(t, "the token may read no service")
+			s.Want(t, "db: 1, web: 1")
 		})
 	})
 	t.Run("of all, and the list is readable", func(t *testing.T) {
 		runStand(t, Config{}, func(f *fakeConsul) { f.put("web", one); f.put("db", one) }, func(t *testing.T, s *stand) {
-			s.at(time.Minute)
+			s.At(time.Minute)
 			s.set(func() { s.unreadable = true; s.index++; s.indexes["db"], s.indexes["web"] = s.index, s.index })
-			s.at(2 * time.Minute)
-			s.wantAway(t, "the token may read no service")
-			s.want(t, "db: 1, web: 1")
+			s.At(2 * time.Minute)
+			s.WantAway(t, "the token may read no service")
+			s.Want(t, "db: 1, web: 1")
 		})
 	})
 	t.Run("without a token, which no header tells", func(t *testing.T) {
@@ -326,11 +326,11 @@ func TestFilteredService(t *testing.T) {
 			f.put("web", one)
 			f.filtered, f.header = true, map[string]string{"X-Consul-Results-Filtered-By-Acls": ""}
 		}, func(t *testing.T, s *stand) {
-			s.want(t, "silent")
-			s.wantAway(t, "the token may read no service")
+			s.Want(t, "silent")
+			s.WantAway(t, "the token may read no service")
 			s.set(func() { s.filtered = false })
-			s.at(time.Minute)
-			s.want(t, "web: 1")
+			s.At(time.Minute)
+			s.Want(t, "web: 1")
 		})
 	})
 	t.Run("of none", func(t *testing.T) {
@@ -338,9 +338,9 @@ func TestFilteredService(t *testing.T) {
 			f.put("web", one)
 			f.filtered, f.only = true, "/v1/health/service/web"
 		}, func(t *testing.T, s *stand) {
-			s.at(2 * listGrace)
-			s.want(t, "silent")
-			s.wantAway(t, "the token may read no service")
+			s.At(2 * listGrace)
+			s.Want(t, "silent")
+			s.WantAway(t, "the token may read no service")
 		})
 	})
 }
@@ -351,26 +351,26 @@ func TestToken(t *testing.T) {
 	write := func(token string) { must.Do(t, os.WriteFile(path, []byte(token), 0o600)) }
 	write("first\n")
 	runStand(t, Config{TokenFile: path}, func(f *fakeConsul) { f.token = "first"; f.put("web", one) }, func(t *testing.T, s *stand) {
-		s.want(t, "web: 1")
+		s.Want(t, "web: 1")
 		write("second")
 		s.set(func() { s.token = "second" })
 		s.put("web", two)
-		s.at(time.Minute)
-		s.want(t, "web: 1 2")
+		s.At(time.Minute)
+		s.Want(t, "web: 1 2")
 		write("")
 		s.stop()
 		s.start()
-		s.at(2 * time.Minute)
-		s.wantAway(t, "is empty")
+		s.At(2 * time.Minute)
+		s.WantAway(t, "is empty")
 		must.Do(t, os.Remove(path))
-		s.at(3 * time.Minute)
-		s.wantAway(t, "no such file")
+		s.At(3 * time.Minute)
+		s.WantAway(t, "no such file")
 		write("second")
-		s.at(4 * time.Minute)
-		s.wantAway(t, "")
+		s.At(4 * time.Minute)
+		s.WantAway(t, "")
 	})
 	runStand(t, Config{Token: "one of the environment"}, func(f *fakeConsul) { f.token = "one of the environment"; f.put("web", one) }, func(t *testing.T, s *stand) {
-		s.want(t, "web: 1")
+		s.Want(t, "web: 1")
 	})
 }
 
@@ -381,17 +381,17 @@ func TestTurns(t *testing.T) {
 			f.put(fmt.Sprintf("s%03d", i), one)
 		}
 	}, func(t *testing.T, s *stand) {
-		if got := strings.Count(s.part.String(), ":"); got != mostPlain+50 {
+		if got := strings.Count(s.Part.String(), ":"); got != mostPlain+50 {
 			t.Errorf("%d services", got)
 		}
-		s.at(time.Minute)
+		s.At(time.Minute)
 		if s.waiting != 1 || s.most > maxReads {
 			t.Errorf("%d queries wait, and %d were under way", s.waiting, s.most)
 		}
 		s.requested()
 		s.put("s007", one+"=critical")
-		s.at(time.Minute + 3*leastTurn/2)
-		if got := s.part.String(); strings.Contains(got, "s007") || strings.Count(got, ":") != mostPlain+49 {
+		s.At(time.Minute + 3*leastTurn/2)
+		if got := s.Part.String(); strings.Contains(got, "s007") || strings.Count(got, ":") != mostPlain+49 {
 			t.Errorf("it is published still")
 		}
 		if n := len(s.requested()); n > 2*(mostPlain+50) {
@@ -400,7 +400,7 @@ func TestTurns(t *testing.T) {
 		for i := range 50 {
 			s.remove(fmt.Sprintf("s%03d", i+100), "")
 		}
-		s.at(5 * time.Minute)
+		s.At(5 * time.Minute)
 		if s.waiting != mostPlain+1 {
 			t.Errorf("%d queries wait", s.waiting)
 		}
@@ -422,12 +422,12 @@ func TestClaims(t *testing.T) {
 // Of several services all can go at once only after the convergence period; the last one goes at once.
 func TestAllGone(t *testing.T) {
 	runStand(t, Config{}, func(f *fakeConsul) { f.put("web", one); f.put("db", one) }, func(t *testing.T, s *stand) {
-		s.at(time.Minute)
+		s.At(time.Minute)
 		s.set(func() { clear(s.services); s.index++; s.list = s.index })
-		s.wantAway(t, "its catalog is empty")
-		s.want(t, "db: 1, web: 1")
-		s.at(2*time.Minute + convergence)
-		s.wantAway(t, "")
-		s.want(t, "")
+		s.WantAway(t, "its catalog is empty")
+		s.Want(t, "db: 1, web: 1")
+		s.At(2*time.Minute + convergence)
+		s.WantAway(t, "")
+		s.Want(t, "")
 	})
 }

@@ -3,9 +3,7 @@ package nsm
 import (
 	"context"
 	"errors"
-	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/source/internal/sourcetest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
@@ -222,79 +221,19 @@ func (f *fakeRegistry) list(stream registry.NetworkServiceEndpointRegistry_FindS
 	return nil
 }
 
-// recorder is a source.Part.
-type recorder struct {
-	mu       sync.Mutex
-	services map[string]*wire.EncodedService // nil before Replace
-	updates  int                             // calls of Replace and Update
-	away     error
-	times    int // that it went away
-	refused  map[string]int
-}
-
-func (r *recorder) Replace(services []*wire.EncodedService) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.services = make(map[string]*wire.EncodedService)
-	for _, s := range services {
-		r.services[s.Name()] = s
-	}
-	r.updates++
-}
-
-func (r *recorder) Update(changed []*wire.EncodedService, gone []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range changed {
-		r.services[s.Name()] = s
-	}
-	for _, name := range gone {
-		delete(r.services, name)
-	}
-	r.updates++
-}
-
-func (r *recorder) SetAway(reason error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if reason != nil && r.away == nil {
-		r.times++
-	}
-	r.away = reason
-}
-
-func (*recorder) SetPath(wire.OwnerPath) error { return nil }
-
-func (r *recorder) SetRefused(entries map[string]int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.refused = entries
-}
-
-// String shows what is published: each service with the IDs of its instances.
-func (r *recorder) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.services == nil {
-		return "silent"
-	}
-	var texts []string
-	for _, name := range slices.Sorted(maps.Keys(r.services)) {
-		var ids []string
-		for _, in := range r.services[name].Service().Instances {
-			ids = append(ids, in.ID)
-		}
-		texts = append(texts, strings.TrimPrefix(name, "nsm/")+": "+strings.Join(ids, " "))
-	}
-	return strings.Join(texts, ", ")
-}
-
 // stand is a source that follows a registry, in a bubble.
 type stand struct {
 	*fakeRegistry
+	*sourcetest.Stand
+}
 
-	part  *recorder
-	since time.Time
+// showInstances shows the IDs of the instances of a service.
+func showInstances(s *federation.Service) string {
+	var all []string
+	for _, in := range s.Instances {
+		all = append(all, in.ID)
+	}
+	return strings.Join(all, " ")
 }
 
 // runStand runs test in a bubble, with a source that follows a registry from the moment
@@ -302,7 +241,7 @@ type stand struct {
 func runStand(t *testing.T, prepare func(*fakeRegistry), test func(*testing.T, *stand)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stand{fakeRegistry: newFakeRegistry(t), part: new(recorder), since: time.Now()}
+		s := &stand{newFakeRegistry(t), sourcetest.NewStand(showInstances)}
 		if prepare != nil {
 			prepare(s.fakeRegistry)
 		}
@@ -312,7 +251,7 @@ func runStand(t *testing.T, prepare func(*fakeRegistry), test func(*testing.T, *
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer cancel()
-		running.Go(func() { src.Run(ctx, s.part) })
+		running.Go(func() { src.Run(ctx, s.Part) })
 		synctest.Wait()
 		test(t, s)
 	})
@@ -321,32 +260,6 @@ func runStand(t *testing.T, prepare func(*fakeRegistry), test func(*testing.T, *
 func newSource(t testing.TB) *Source {
 	t.Helper()
 	return must.Get(New(Config{Registry: "tcp://127.0.0.1:5002", Zone: services.FQDN("nsm.example")}))(t)
-}
-
-// at lets the time pass until so much of it has since the start.
-func (s *stand) at(d time.Duration) {
-	time.Sleep(time.Until(s.since.Add(d)))
-	synctest.Wait()
-}
-
-// want checks what is published.
-func (s *stand) want(t *testing.T, want string) {
-	t.Helper()
-	synctest.Wait()
-	if got := s.part.String(); got != want {
-		t.Errorf("after %v:\ngot  %s\nwant %s", time.Since(s.since), got, want)
-	}
-}
-
-// wantAway checks whether the registry is said to be away.
-func (s *stand) wantAway(t *testing.T, want bool) {
-	t.Helper()
-	synctest.Wait()
-	s.part.mu.Lock()
-	defer s.part.mu.Unlock()
-	if (s.part.away != nil) != want {
-		t.Errorf("after %v: away: %v, want it: %t", time.Since(s.since), s.part.away, want)
-	}
 }
 
 // networkServices is the registry of network services, with one.
@@ -386,5 +299,14 @@ func TestDeletionsAreBounded(t *testing.T) {
 	}
 	if len(x.deleted) != maxEndpoints {
 		t.Errorf("%d deletions are remembered", len(x.deleted))
+	}
+}
+
+// wantAway checks whether the registry is said to be away.
+func (s *stand) wantAway(t *testing.T, want bool) {
+	t.Helper()
+	synctest.Wait()
+	if away := s.Part.AwayReason(); (away != nil) != want {
+		t.Errorf("away: %v, want it: %t", away, want)
 	}
 }

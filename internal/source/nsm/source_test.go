@@ -19,31 +19,31 @@ const minute = time.Minute
 // What is registered, refreshed, changed and unregistered is published at once.
 func TestFollow(t *testing.T) {
 	runStand(t, func(f *fakeRegistry) { f.put(expiring(minute, "a", "web")) }, func(t *testing.T, s *stand) {
-		s.want(t, "web: a")
+		s.Want(t, "web: a")
 		s.put(expiring(minute, "b", "web", "dns"))
-		s.want(t, "dns: b, web: a b")
-		updates := s.part.updates
-		s.at(40 * time.Second)
+		s.Want(t, "dns: b, web: a b")
+		updates := s.Part.Updates
+		s.At(40 * time.Second)
 		s.put(expiring(minute, "a", "web"))
 		s.put(expiring(minute, "b", "web", "dns"))
-		s.want(t, "dns: b, web: a b")
-		if s.part.updates != updates {
-			t.Errorf("refreshing was published %d times", s.part.updates-updates)
+		s.Want(t, "dns: b, web: a b")
+		if s.Part.Updates != updates {
+			t.Errorf("refreshing was published %d times", s.Part.Updates-updates)
 		}
 		s.put(expiring(minute, "b", "mail", "dns"))
-		s.want(t, "dns: b, mail: b, web: a")
+		s.Want(t, "dns: b, mail: b, web: a")
 		moved := expiring(minute, "a", "web")
 		moved.Url = "https://192.0.2.9:8443"
 		s.put(moved)
-		s.want(t, "dns: b, mail: b, web: a")
-		if got := s.part.services["nsm/web"].Service().Endpoints[0].Port; got != 8443 {
+		s.Want(t, "dns: b, mail: b, web: a")
+		if got := s.Part.Services["nsm/web"].Service().Endpoints[0].Port; got != 8443 {
 			t.Errorf("port is %d", got)
 		}
 		s.remove("b")
-		s.want(t, "web: a")
+		s.Want(t, "web: a")
 		s.remove("a")
-		s.want(t, "")
-		if s.part.times > 0 {
+		s.Want(t, "")
+		if s.Part.Times > 0 {
 			t.Error("it was said to be away")
 		}
 	})
@@ -52,7 +52,7 @@ func TestFollow(t *testing.T) {
 // The first state is published when it is whole, and not before.
 func TestFirstState(t *testing.T) {
 	t.Run("empty", func(t *testing.T) {
-		runStand(t, nil, func(t *testing.T, s *stand) { s.want(t, "") })
+		runStand(t, nil, func(t *testing.T, s *stand) { s.Want(t, "") })
 	})
 	t.Run("watch comes later than the list", func(t *testing.T) {
 		begin := make(chan struct{})
@@ -62,12 +62,12 @@ func TestFirstState(t *testing.T) {
 			f.put(expiring(minute, "a", "web"))
 			f.put(expiring(minute, "gone", "web"))
 		}, func(t *testing.T, s *stand) {
-			s.at(time.Second)
-			s.want(t, "silent")
+			s.At(time.Second)
+			s.Want(t, "silent")
 			s.remove("gone") // of which no watch will tell
 			close(begin)
-			s.at(2 * time.Second)
-			s.want(t, "web: a")
+			s.At(2 * time.Second)
+			s.Want(t, "web: a")
 		})
 	})
 	t.Run("watch that begins with nothing", func(t *testing.T) {
@@ -75,10 +75,10 @@ func TestFirstState(t *testing.T) {
 			f.silent = true
 			f.put(expiring(minute, "a", "web"))
 		}, func(t *testing.T, s *stand) {
-			s.at(patience - time.Second)
-			s.want(t, "silent")
-			s.at(patience + time.Second)
-			s.want(t, "web: a")
+			s.At(patience - time.Second)
+			s.Want(t, "silent")
+			s.At(patience + time.Second)
+			s.Want(t, "web: a")
 		})
 	})
 	t.Run("list without an end", func(t *testing.T) {
@@ -88,10 +88,10 @@ func TestFirstState(t *testing.T) {
 			f.put(nse("a", "web"))
 			time.AfterFunc(10*time.Second, func() { close(end) })
 		}, func(t *testing.T, s *stand) {
-			s.at(9 * time.Second)
-			s.want(t, "silent")
-			s.at(11 * time.Second)
-			s.want(t, "web: a")
+			s.At(9 * time.Second)
+			s.Want(t, "silent")
+			s.At(11 * time.Second)
+			s.Want(t, "web: a")
 		})
 	})
 	t.Run("deleted while the list is read", func(t *testing.T) {
@@ -106,10 +106,10 @@ func TestFirstState(t *testing.T) {
 				}
 			}
 		}, func(t *testing.T, s *stand) {
-			s.at(time.Second)
-			s.want(t, "web: a")
-			s.at(5 * minute)
-			s.want(t, "web: a")
+			s.At(time.Second)
+			s.Want(t, "web: a")
+			s.At(5 * minute)
+			s.Want(t, "web: a")
 		})
 	})
 }
@@ -120,23 +120,23 @@ func TestExpiration(t *testing.T) {
 		s.put(expiring(45*time.Second, "a", "web"))
 		s.put(expiring(2*minute, "b", "web"))
 		s.put(nse("forever", "web"))
-		s.at(45*time.Second - 1)
-		s.want(t, "web: a b forever")
-		s.at(45 * time.Second)
-		s.want(t, "web: b forever")
-		s.at(3 * minute)
-		s.want(t, "web: forever")
-		if got := s.part.refused[endpoint.Expired]; got != 2 {
+		s.At(45*time.Second - 1)
+		s.Want(t, "web: a b forever")
+		s.At(45 * time.Second)
+		s.Want(t, "web: b forever")
+		s.At(3 * minute)
+		s.Want(t, "web: forever")
+		if got := s.Part.Refused[endpoint.Expired]; got != 2 {
 			t.Errorf("%d endpoints are counted as expired, want 2", got)
 		}
 		s.remove("b")
 		s.put(expiring(minute, "a", "web"))
-		s.want(t, "web: a forever")
-		if got := s.part.refused[endpoint.Expired]; got != 0 {
+		s.Want(t, "web: a forever")
+		if got := s.Part.Refused[endpoint.Expired]; got != 0 {
 			t.Errorf("%d endpoints are counted as expired, want 0", got)
 		}
 		s.put(expiring(-time.Second, "a", "web"))
-		s.want(t, "web: forever")
+		s.Want(t, "web: forever")
 	})
 }
 
@@ -149,21 +149,21 @@ func TestLostWords(t *testing.T) {
 		f.put(nse("c", "web"))
 	}, func(t *testing.T, s *stand) {
 		s.deaf = true
-		s.at(35 * time.Second)
+		s.At(35 * time.Second)
 		s.put(expiring(minute, "a", "web")) // until 95 s
 		s.remove("b")
 		s.remove("c")
 		s.put(nse("d", "web"))
-		s.want(t, "web: a b c")
-		s.at(minute - 1)
-		s.want(t, "web: a b c")
-		s.at(minute + listGap)
-		s.want(t, "web: a c d")
-		s.at(95*time.Second - 1)
-		s.want(t, "web: a c d")
+		s.Want(t, "web: a b c")
+		s.At(minute - 1)
+		s.Want(t, "web: a b c")
+		s.At(minute + listGap)
+		s.Want(t, "web: a c d")
+		s.At(95*time.Second - 1)
+		s.Want(t, "web: a c d")
 		s.put(expiring(minute, "a", "web"))
-		s.at(minute + defaultConvergence + listInterval + listGap)
-		s.want(t, "web: d") // a's time was over at 155 s
+		s.At(minute + defaultConvergence + listInterval + listGap)
+		s.Want(t, "web: d") // a's time was over at 155 s
 	})
 }
 
@@ -173,21 +173,21 @@ func TestAway(t *testing.T) {
 		f.put(expiring(minute, "a", "web"))
 		f.put(expiring(minute, "b", "web"))
 	}, func(t *testing.T, s *stand) {
-		s.at(10 * time.Second)
+		s.At(10 * time.Second)
 		s.stop()
 		s.wantAway(t, true)
-		s.at(30 * minute)
-		s.want(t, "web: a b")
+		s.At(30 * minute)
+		s.Want(t, "web: a b")
 		s.wantAway(t, true)
 		s.start() // with what it had: it is kept on a disk
-		s.at(31*minute + 5*time.Second)
+		s.At(31*minute + 5*time.Second)
 		s.wantAway(t, false)
-		s.want(t, "web: a b")
+		s.Want(t, "web: a b")
 		s.put(expiring(10*minute, "a", "web"))
-		s.at(34 * minute)
-		s.want(t, "web: a")
-		if s.part.times != 1 {
-			t.Errorf("it was away %d times", s.part.times)
+		s.At(34 * minute)
+		s.Want(t, "web: a")
+		if s.Part.Times != 1 {
+			t.Errorf("it was away %d times", s.Part.Times)
 		}
 	})
 }
@@ -197,19 +197,19 @@ func TestAway(t *testing.T) {
 func TestReconnect(t *testing.T) {
 	runStand(t, func(f *fakeRegistry) { f.put(expiring(10*minute, "a", "web")) }, func(t *testing.T, s *stand) {
 		for i := range 3 {
-			s.at(time.Duration(i+1) * minute)
+			s.At(time.Duration(i+1) * minute)
 			s.start()
-			s.want(t, "web: a")
+			s.Want(t, "web: a")
 		}
-		if s.part.times > 0 {
-			t.Errorf("it was away %d times", s.part.times)
+		if s.Part.Times > 0 {
+			t.Errorf("it was away %d times", s.Part.Times)
 		}
-		s.at(3*minute + 5*time.Second)
+		s.At(3*minute + 5*time.Second)
 		s.start()
 		s.wantAway(t, true)
-		s.at(4 * minute)
+		s.At(4 * minute)
 		s.wantAway(t, false)
-		s.want(t, "web: a")
+		s.Want(t, "web: a")
 	})
 }
 
@@ -226,23 +226,23 @@ func TestRestart(t *testing.T) {
 		s.stop()
 		s.lose()
 		s.start()
-		s.at(5 * time.Second)
+		s.At(5 * time.Second)
 		s.wantAway(t, false)
-		s.want(t, "web: back deleted forever gone long")
+		s.Want(t, "web: back deleted forever gone long")
 		s.put(expiring(minute, "back", "web"))
 		s.put(expiring(minute, "deleted", "web"))
 		s.remove("deleted")
-		s.want(t, "web: back forever gone long")
-		s.at(50 * time.Second)
+		s.Want(t, "web: back forever gone long")
+		s.At(50 * time.Second)
 		s.put(expiring(3*minute, "back", "web"))
-		s.at(110 * time.Second)
-		s.want(t, "web: back forever gone long")
-		s.at(130 * time.Second)
-		s.want(t, "web: back long")
-		s.at(6 * minute)
-		s.want(t, "web: long")
-		s.at(10*minute + listGap)
-		s.want(t, "")
+		s.At(110 * time.Second)
+		s.Want(t, "web: back forever gone long")
+		s.At(130 * time.Second)
+		s.Want(t, "web: back long")
+		s.At(6 * minute)
+		s.Want(t, "web: long")
+		s.At(10*minute + listGap)
+		s.Want(t, "")
 	})
 }
 
@@ -250,16 +250,16 @@ func TestRestart(t *testing.T) {
 func TestHalfOpen(t *testing.T) {
 	runStand(t, func(f *fakeRegistry) { f.put(expiring(10*time.Second, "a", "web")) }, func(t *testing.T, s *stand) {
 		s.stalled.Store(true)
-		s.at(listInterval + listTimeout + time.Second)
+		s.At(listInterval + listTimeout + time.Second)
 		s.wantAway(t, true)
-		s.want(t, "web: a")
+		s.Want(t, "web: a")
 		s.stalled.Store(false)
 		s.put(expiring(10*minute, "b", "web"))
-		s.at(150 * time.Second)
+		s.At(150 * time.Second)
 		s.wantAway(t, false)
-		s.want(t, "web: a b")
-		s.at(5 * minute)
-		s.want(t, "web: b")
+		s.Want(t, "web: a b")
+		s.At(5 * minute)
+		s.Want(t, "web: b")
 	})
 }
 
@@ -271,24 +271,24 @@ func TestManyEndpoints(t *testing.T) {
 		}
 		f.put(nse("other", "small"))
 	}, func(t *testing.T, s *stand) {
-		if got := len(s.part.services); got != 2 {
+		if got := len(s.Part.Services); got != 2 {
 			t.Fatalf("%d services, want 2", got)
 		}
-		big := s.part.services["nsm/big"].Service()
+		big := s.Part.Services["nsm/big"].Service()
 		if n := len(big.Instances); n != limits.Instances || big.Instances[n-1].ID != "nse-00999" {
 			t.Errorf("%d instances, the last is %s", n, big.Instances[n-1].ID)
 		}
-		if got := s.part.refused[endpoint.Limit]; got != 10 {
+		if got := s.Part.Refused[endpoint.Limit]; got != 10 {
 			t.Errorf("%d are refused, want 10", got)
 		}
-		updates := s.part.updates
+		updates := s.Part.Updates
 		s.remove("nse-00000")
 		synctest.Wait()
-		if big = s.part.services["nsm/big"].Service(); big.Instances[0].ID != "nse-00001" || big.Instances[999].ID != "nse-01000" {
+		if big = s.Part.Services["nsm/big"].Service(); big.Instances[0].ID != "nse-00001" || big.Instances[999].ID != "nse-01000" {
 			t.Errorf("instances are %s to %s", big.Instances[0].ID, big.Instances[999].ID)
 		}
-		if got := s.part.refused[endpoint.Limit]; got != 9 || s.part.updates != updates+1 {
-			t.Errorf("%d are refused, want 9; %d updates", got, s.part.updates-updates)
+		if got := s.Part.Refused[endpoint.Limit]; got != 9 || s.Part.Updates != updates+1 {
+			t.Errorf("%d are refused, want 9; %d updates", got, s.Part.Updates-updates)
 		}
 	})
 }
@@ -330,14 +330,14 @@ func TestNew(t *testing.T) {
 func TestNotThere(t *testing.T) {
 	runStand(t, func(f *fakeRegistry) { f.stop() }, func(t *testing.T, s *stand) {
 		s.wantAway(t, true)
-		s.want(t, "silent")
-		if got := s.part.away.Error(); !strings.HasPrefix(got, "registry tcp://127.0.0.1:5002: Unavailable: ") {
+		s.Want(t, "silent")
+		if got := s.Part.Away.Error(); !strings.HasPrefix(got, "registry tcp://127.0.0.1:5002: Unavailable: ") {
 			t.Errorf("reason is %s", got)
 		}
 		s.put(nse("a", "web"))
 		s.start()
-		s.at(minute)
-		s.want(t, "web: a")
+		s.At(minute)
+		s.Want(t, "web: a")
 		s.wantAway(t, false)
 	})
 }
@@ -359,7 +359,7 @@ func TestPayload(t *testing.T) {
 					want = ""
 				}
 				got := ""
-				for _, pair := range s.part.services["nsm/"+of].Service().Instances[0].Metadata {
+				for _, pair := range s.Part.Services["nsm/"+of].Service().Instances[0].Metadata {
 					got += pair.Key + "=" + pair.Value
 				}
 				if got != want {
@@ -367,13 +367,13 @@ func TestPayload(t *testing.T) {
 				}
 			}
 		}
-		s.want(t, "dns: a, web: a")
+		s.Want(t, "dns: a, web: a")
 		expect("")
 		services.payload.Store("IP")
-		s.at(listInterval + time.Second)
+		s.At(listInterval + time.Second)
 		expect("payload=IP")
 		services.payload.Store("ETHERNET")
-		s.at(2*listInterval + 2*time.Second)
+		s.At(2*listInterval + 2*time.Second)
 		expect("payload=ETHERNET")
 	})
 }
