@@ -4,7 +4,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"iter"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -21,6 +23,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -199,9 +202,19 @@ catalogs:
 `)
 	t.Chdir(dir)
 	process, owner := runServe(t, "", "catalog.yaml", "--status", "127.0.0.1:0")
-	transcript(t, "owner", dir, map[string]string{
-		"AT": "http://" + strings.TrimPrefix(process.line(), "status on "), "OWNER": owner,
+	at := "http://" + strings.TrimPrefix(process.line(), "status on ")
+	await.Until(t, patience, func() string { // consumers are served a moment later
+		response, err := http.Get(at + "/v1/status")
+		if err != nil {
+			return err.Error()
+		}
+		defer response.Body.Close()
+		if text, err := io.ReadAll(response.Body); err != nil || !strings.Contains(string(text), `"ready":true`) {
+			return fmt.Sprintf("%v; the owner is not ready: %s", err, text)
+		}
+		return ""
 	})
+	transcript(t, "owner", dir, map[string]string{"AT": at, "OWNER": owner})
 }
 
 // TestStatusWatch follows a process that gets worse, and then goes: what has not changed is
