@@ -15,13 +15,14 @@ import (
 	"time"
 )
 
-// ProcessRole says whether a process is a consumer or an owner.
+// ProcessRole says whether a process is a consumer, an owner or an importer.
 type ProcessRole string
 
 // The roles.
 const (
 	Consumer ProcessRole = "consumer" // a CoreDNS with the plugin
 	Owner    ProcessRole = "owner"    // federationctl serve
+	Importer ProcessRole = "importer" // federationctl import
 )
 
 // Status is a process at a glance. It is the answer to GET /v1/status.
@@ -36,10 +37,11 @@ type Status struct {
 	Ready   bool     `json:"ready"`
 	Waiting []string `json:"waiting,omitempty"` // what it waits for before it is ready
 
-	Owners    []FollowedOwner  `json:"owners,omitempty"`   // of a consumer: the owners that it follows, by ID
+	Owners    []FollowedOwner  `json:"owners,omitempty"`   // of a consumer or an importer: the owners that it follows, by ID
 	Zones     []Zone           `json:"zones,omitempty"`    // of a consumer, by name
 	Publisher *PublishingOwner `json:"publish,omitempty"`  // of an owner
 	Catalogs  []Catalog        `json:"catalogs,omitempty"` // of an owner, by server name
+	Imports   *Imports         `json:"imports,omitempty"`  // of an importer
 }
 
 // Hostname returns the name of this machine or pod, or "" when it is not known.

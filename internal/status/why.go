@@ -7,7 +7,7 @@ import (
 )
 
 // NameExplanation says how a process comes to its answer for a name. It is the answer to GET /v1/why.
-// A consumer fills Answers, an owner Catalogs.
+// A consumer fills Answers, an owner Catalogs, and an importer Imports and Refused.
 type NameExplanation struct {
 	Role ProcessRole `json:"role"`
 	Now  time.Time   `json:"now"`
@@ -25,6 +25,10 @@ type NameExplanation struct {
 	// Catalogs has those of an owner, in which the name is looked for as an fqdn, as the
 	// name of a service, and as a name below an fqdn.
 	Catalogs []CatalogPublication `json:"catalogs,omitempty"`
+
+	// Imports has those names of an importer's objects that belong to the name: as an fqdn, as
+	// the name of a service or of an object. Owners of Refused and Gone have a part in it.
+	Imports []ImportedName `json:"imports,omitempty"`
 }
 
 // BlockAnswer is what one server block answers, and why.

@@ -1,0 +1,66 @@
+package status
+
+import "time"
+
+// Imports is what an importer has made of the services of its owners in a cluster.
+type Imports struct {
+	Config    string `json:"config,omitempty"`    // the file
+	Cluster   string `json:"cluster"`             // the API server, as a URL
+	Namespace string `json:"namespace,omitempty"` // of the objects; empty with ServiceImports, which have that of their service
+	As        string `json:"as"`                  // services or mcs
+	Leads     bool   `json:"leads"`               // whether this replica writes
+	Leader    string `json:"leader,omitempty"`    // the replica that does
+	Failure   string `json:"failure,omitempty"`   // why the API server cannot be asked
+	Remedy    string `json:"remedy,omitempty"`
+
+	Since   time.Time `json:"since,omitzero"`    // of the failure
+	Written int       `json:"written"`           // names whose objects are as they should be
+	Pending int       `json:"pending,omitempty"` // names that are yet to be written
+	Kept    int       `json:"kept,omitempty"`    // names of earlier objects, of which no owner has said yet whether they are still offered, or the guard keeps them
+
+	Refused  map[string]int  `json:"refused,omitempty"`  // names and services that are not written, by reason
+	Problems []ImportProblem `json:"problems,omitempty"` // these, newest first, 20 at most
+
+	Requests map[string]uint64 `json:"requests,omitempty"` // to the API server that write objects, by the HTTP status code; "0" without an answer
+}
+
+// The reasons for which a service has no objects, or not those that it should have.
+const (
+	ImportNameTaken   = "name_taken"   // somebody else has made an object of that name
+	ImportRival       = "rival"        // an earlier service has the name
+	ImportInvalidName = "invalid_name" // its fqdn makes no name of an object
+	ImportNoEndpoint  = "no_endpoint"  // no endpoint has a port and an address that can be written
+	ImportRejected    = "rejected"     // the API server does not take an object: a quota, a namespace that is being deleted, a policy
+	ImportNamespace   = "no_namespace" // with ServiceImports: the namespace does not exist here
+)
+
+// ImportProblem is why a service has no objects, or not those that it should have.
+type ImportProblem struct {
+	At      time.Time `json:"at"` // since when
+	Owner   string    `json:"owner"`
+	Service string    `json:"service"`
+	FQDN    string    `json:"fqdn"`
+	Object  string    `json:"object,omitempty"` // NAMESPACE/NAME; empty without a valid name
+	Reason  string    `json:"reason"`
+	Rule    string    `json:"rule"` // what is wrong, as a clause
+}
+
+// ImportedName is what an importer has under one name. A Problem says why its objects are not
+// those of the Service here.
+type ImportedName struct {
+	Object    string   `json:"object"` // NAMESPACE/NAME
+	Kind      string   `json:"kind"`   // Service or ServiceImport
+	Owner     string   `json:"owner,omitempty"`
+	Service   string   `json:"service,omitempty"`
+	FQDN      string   `json:"fqdn,omitempty"`
+	ClusterIP []string `json:"clusterIPs,omitempty"` // of the Service
+	Endpoints []string `json:"endpoints,omitempty"`  // ADDRESS:PORT, as they are written, 100 at most
+
+	Stale   bool      `json:"stale,omitempty"`  // the owner is lost
+	Expires time.Time `json:"expires,omitzero"` // when the objects go, if stale
+	Kept    bool      `json:"kept,omitempty"`   // as Imports.Kept
+
+	Pending bool           `json:"pending,omitempty"` // they are yet to be written
+	Problem *ImportProblem `json:"problem,omitempty"`
+	Rivals  []RivalService `json:"rivals,omitempty"` // 100 at most
+}
