@@ -1,4 +1,4 @@
-{{/* The labels of an object of a component, "owner" or "dns". Argument: (list . component). */}}
+{{/* The labels of an object of a component, "owner", "dns" or "import". Argument: (list . component). */}}
 {{- define "federation.labels" -}}
 {{- $root := index . 0 -}}
 {{ include "federation.podLabels" . }}
@@ -126,6 +126,20 @@ or one with the socket of the Workload API.
     secretName: {{ include "federation.secretName" . }}
     defaultMode: 0440
   {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The identity of an owner or an importer, as its configuration has it. */}}
+{{- define "federation.identity" -}}
+{{- $identity := (index (index . 0).Values (index . 1)).identity -}}
+{{- if $identity.spire -}}
+spiffe:
+  socket: {{ include "federation.workloadAPI" (index . 0) }}
+  {{- with $identity.trustDomains }}
+  trust_domains: [{{ join ", " . }}]
+  {{- end }}
+{{- else -}}
+files: {cert: /etc/federation/tls/tls.crt, key: /etc/federation/tls/tls.key, ca: /etc/federation/tls/ca.crt}
 {{- end }}
 {{- end -}}
 

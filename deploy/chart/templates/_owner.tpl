@@ -6,17 +6,7 @@ metrics: ":9155"
 status: "localhost:9156"
 {{- end }}
 identity:
-  {{- with .Values.owner.identity }}
-  {{- if .spire }}
-  spiffe:
-    socket: {{ include "federation.workloadAPI" $ }}
-    {{- with .trustDomains }}
-    trust_domains: [{{ join ", " . }}]
-    {{- end }}
-  {{- else }}
-  files: {cert: /etc/federation/tls/tls.crt, key: /etc/federation/tls/tls.key, ca: /etc/federation/tls/ca.crt}
-  {{- end }}
-  {{- end }}
+  {{- include "federation.identity" (list . "owner") | nindent 2 }}
 allow:
   ids:
     {{- toYaml .Values.owner.allow | nindent 4 }}

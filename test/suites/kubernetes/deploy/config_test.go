@@ -81,11 +81,28 @@ func TestRendered(t *testing.T) {
 			"iam.example/role: owner\n", "automountServiceAccountToken: false",
 		}, []string{"kind: ClusterRole", "kind: Role"}},
 
+		// An importer has its owners, a volume for their catalogs and a way to them and to the API server. Its
+		// configuration is in no ConfigMap that the importer itself would write.
+		{"import", []string{"--set=import.logFormat=json,import.owners[0].addresses={west.example:9443},import.owners[0].name=west"}, []string{
+			`status: "localhost:9157"`, `metrics: ":9158"`, "persist: /var/lib/federation-import\n", "- west.example:9443\n", "max_catalog: 102MiB\n",
+			"{name: catalogs, mountPath: /var/lib/federation-import}", "sizeLimit: 2048Mi", "{protocol: TCP, port: 9443}", "{protocol: TCP, port: 6443}",
+			"import.yaml, --log-format, json]", "name: federation-import-config\n", "replicas: 2\n",
+		}, []string{"containerPort: 9157", "kind: ConfigMap\nmetadata:\n  name: federation-import\n", "kind: ClusterRole"}},
+		{"import", []string{"--set=import.persist=false,import.status=false"}, nil, []string{"/var/lib/federation-import", "catalogs", "9157"}},
+		{"import", []string{
+			"--set=import.kubernetes.kubeconfig=/etc/kube/config,import.kubernetes.context=east",
+			`--set-json=import.extraVolumes=[{"name":"kube","secret":{"secretName":"kube"}}]`,
+			`--set-json=import.extraVolumeMounts=[{"name":"kube","mountPath":"/etc/kube","readOnly":true}]`,
+		}, []string{"kubeconfig: /etc/kube/config", "secretName: kube\n", "mountPath: /etc/kube\n", "automountServiceAccountToken: false"}, []string{"kind: Role"}},
+		{"import-mcs", nil, []string{"as: mcs\n", "cluster: east\n"}, nil},
+		{"import", []string{"--set", "import.config=owners: [{addresses: [a.example:8008]}]"}, []string{"owners: [{addresses: [a.example:8008]}]"}, []string{"max_catalog"}},
+
 		// Metrics are for nobody where no peer is named.
 		{"both", []string{"--set-json=owner.networkPolicy.monitoring=[]", "--set-json=dns.networkPolicy.monitoring=[]"}, nil, []string{"port: metrics}]"}},
+		{"import", []string{"--set-json=import.networkPolicy.monitoring=[]"}, nil, []string{"port: metrics}]", "ingress:"}},
 	}
 	for example := range examples(t) {
-		rows = append(rows, rendering{example, nil, nil, []string{"containerPort: 9154", "containerPort: 9156", "log-format"}})
+		rows = append(rows, rendering{example, nil, nil, []string{"containerPort: 9154", "containerPort: 9156", "containerPort: 9157", "log-format"}})
 	}
 	for _, r := range rows {
 		rendered := helm.template(t, r.example, r.args...)

@@ -47,6 +47,7 @@ func TestMemoryFollowsLimit(t *testing.T) {
 		{"own", "beside", []string{"--set=dns.extraEnv[0].name=GOMEMLIMIT,dns.extraEnv[0].value=1GiB", owner}, []string{"1GiB"}, []string{"7MiB"}},
 		{"two owners", "both", nil, []string{"460MiB", "460MiB"}, []string{"51MiB", "51MiB"}},
 		{"relay", "owner-relay", nil, []string{"460MiB"}, []string{"51MiB"}},
+		{"import", "import", nil, []string{"460MiB"}, []string{"102MiB"}},
 		{"relay with its own", "owner-relay", []string{"--set=owner.relays[0].relay.max_catalog=7MiB"}, []string{"460MiB"}, []string{"7MiB"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

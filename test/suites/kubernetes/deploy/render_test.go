@@ -106,8 +106,11 @@ func withSpire(t *testing.T, recipe string) (dir string) {
 		return strings.ReplaceAll(string(match[1]), "\n#   ", "\n")
 	}
 	name, line, by := "Corefile", ` tls /.*`, " "+said(`\n#   (spiffe .*)`)
-	if recipe == "owner" {
+	switch recipe {
+	case "owner":
 		name, line, by = "owner.yaml", `identity:\n  files:.*`, said(`\n#   (identity:(?:\n#    .*)+)`)
+	case "import": // which is in east, and its owners in west
+		name, line, by = "import.yaml", `identity:\n  files:.*`, strings.Replace(said(`\n#   (identity:(?:\n#    .*)+)`), "east.example", "west.example", 1)
 	}
 	path = filepath.Join(dir, name)
 	text = must.Get(os.ReadFile(path))(t)
@@ -161,6 +164,10 @@ func TestMistakes(t *testing.T) {
 		{"trust domains without SPIRE", append(owner, "--set", "owner.identity.trustDomains={a.example}"), "owner.identity.trustDomains is for certificates of SPIRE"},
 		{"trust domain with a scheme", append(beside, "--set", "dns.identity.trustDomains={spiffe://a.example}"), "/dns/identity/trustDomains/0"},
 		{"owner without ID", append(beside, "--set", "dns.identity.spire=true", "--set-json", `dns.owners=[{"zones":["a.example"],"addresses":["a.example:8008"]}]`), "dns.owners: an owner needs ids with dns.identity.spire"},
+		{"nobody to import from", []string{"--values", examples(t)["import"], "--set", "import.owners=null"}, "import.owners is required"},
+		{"import without addresses", []string{"--values", examples(t)["import"], "--set-json", `import.owners=[{"name":"west"}]`}, "missing property 'addresses'"},
+		{"unknown kind of objects", []string{"--values", examples(t)["import"], "--set", "import.kubernetes.as=endpoints"}, "/import/kubernetes/as"},
+		{"cluster without a name", []string{"--values", examples(t)["import"], "--set", "import.kubernetes.as=mcs"}, "import.kubernetes.cluster is required with as: mcs"},
 		{"memory in words", append(beside, "--set", "dns.resources.limits.memory=plenty"), `resources.limits.memory: "plenty" is not a size such as 512Mi`},
 		{"unknown key", append(owner, "--set", "owner.replica=3"), "additional properties 'replica' not allowed"},
 	} {
@@ -206,6 +213,15 @@ func TestRights(t *testing.T) {
 		narrow = append(narrow, "in pay: "+right, "in shop: "+right)
 	}
 	slices.Sort(narrow)
+	// The importer may make a ConfigMap and a lease, and read and change no others than its own.
+	const objects, read = "create delete get list update watch", "get list watch"
+	importer := func(services, namespace string, more ...string) []string {
+		found := append(rightsIn(services, objects, "/services", objects, "discovery.k8s.io/endpointslices"), rightsIn("", more...)...)
+		found = append(found, rightsIn("in "+namespace+": ", "create", "/configmaps", "create", "coordination.k8s.io/leases",
+			"get update", "/configmaps/federation-import", "get update", "coordination.k8s.io/leases/federation-import")...)
+		slices.Sort(found)
+		return found
+	}
 	for _, tc := range []struct {
 		example string
 		args    []string
@@ -217,6 +233,11 @@ func TestRights(t *testing.T) {
 		{"owner", []string{"--set", "owner.kubernetes.endpoints={pods},owner.kubernetes.pods=routable"}, without("gateway.", "/nodes")},
 		{"both", nil, narrow},
 		{"beside", nil, nil},
+		{"import", nil, importer("in default: ", "default")},
+		{"import", []string{"--set", "import.kubernetes.namespace=fed"}, importer("in fed: ", "fed")},
+		{"import", []string{"--set", "import.kubernetes.kubeconfig=/etc/kube/config"}, nil},
+		{"import-mcs", nil, importer("", "default", objects, "multicluster.x-k8s.io/serviceimports", read, "multicluster.x-k8s.io/serviceexports",
+			"patch", "multicluster.x-k8s.io/serviceimports/status", "patch", "multicluster.x-k8s.io/serviceexports/status")},
 		{"cluster-dns", nil, []string{ // what CoreDNS's plugin kubernetes follows
 			"list /namespaces", "list /services", "list discovery.k8s.io/endpointslices",
 			"watch /namespaces", "watch /services", "watch discovery.k8s.io/endpointslices",
@@ -227,6 +248,16 @@ func TestRights(t *testing.T) {
 			t.Errorf("%s %v: rights (-want +got):\n%s", tc.example, tc.args, diff)
 		}
 	}
+}
+
+// rightsIn returns rights as rightsOf does, of pairs of verbs and a resource.
+func rightsIn(where string, pairs ...string) (rights []string) {
+	for pair := range slices.Chunk(pairs, 2) {
+		for verb := range strings.FieldsSeq(pair[0]) {
+			rights = append(rights, where+verb+" "+pair[1])
+		}
+	}
+	return rights
 }
 
 // rights returns the rights that the roles in a text give, in order.

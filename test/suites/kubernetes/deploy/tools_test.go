@@ -30,7 +30,7 @@ const (
 
 // recipes are the bases and overlays of the plain manifests, each with the namespace
 // that it is for. The chart has an example of the same name.
-var recipes = map[string]string{"owner": "federation", "beside": "federation", "cluster-dns": "kube-system"}
+var recipes = map[string]string{"owner": "federation", "beside": "federation", "cluster-dns": "kube-system", "import": "federation"}
 
 // command runs one of the tools with files of its own.
 type command struct {
