@@ -30,7 +30,7 @@ const module = "github.com/hamlet-federation/coredns-federation/"
 // is a folder with all that is below it, but for the wings that have a folder of their own in
 // there. Data flows from left to right, and so no wing imports one to its right:
 //
-//	federation -> mtls|wire -> policy|catalog -> stream|registry|gate -> consumer|owner -> status -> dns|source -> plugin|cmd
+//	federation -> mtls|wire -> policy|catalog -> stream|registry|gate -> consumer|owner -> status -> dns|source|importer -> plugin|cmd
 //
 // Tests and the folder test may import anything. Within a wing Go itself keeps imports from
 // going round.
@@ -57,13 +57,18 @@ var wings = map[string][]string{
 	"internal/registry":       {"federation", "internal/policy", "internal/wire"},
 	"internal/gate":           {"federation", "federation/mtls", "internal"},
 	"internal/owner":          {"federation", "federation/mtls", "internal", "internal/gate", "internal/registry", "internal/wire", "proto"},
+	"internal/kube":           nil,
 	"internal/dns": {
 		"federation", "federation/mtls", "internal", "internal/catalog", "internal/consumer", "internal/policy", "internal/status",
 		"internal/status/history", "internal/stream", "internal/wire",
 	},
 	"internal/source": {
-		"federation", "federation/mtls", "internal", "internal/catalog", "internal/consumer", "internal/policy", "internal/registry",
-		"internal/wire", "proto",
+		"federation", "federation/mtls", "internal", "internal/catalog", "internal/consumer", "internal/kube", "internal/policy",
+		"internal/registry", "internal/wire", "proto",
+	},
+	"internal/importer": {
+		"federation", "federation/mtls", "internal", "internal/catalog", "internal/consumer", "internal/dns", "internal/kube", "internal/policy",
+		"internal/status", "internal/status/history", "internal/stream", "internal/wire",
 	},
 	"plugin": {
 		"federation", "federation/mtls", "internal", "internal/dns", "internal/policy", "internal/status", "internal/wire", "plugin/corefile",
@@ -72,8 +77,8 @@ var wings = map[string][]string{
 	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
 		"federation", "federation/mtls", "federation/provider", "internal", "internal/allowfile", "internal/catalog", "internal/consumer", "internal/dns",
-		"internal/gate", "internal/owner", "internal/policy", "internal/registry", "internal/source", "internal/status",
-		"internal/status/history", "internal/stream", "internal/wire", "proto",
+		"internal/gate", "internal/importer", "internal/kube", "internal/owner", "internal/policy", "internal/registry", "internal/source",
+		"internal/status", "internal/status/history", "internal/stream", "internal/wire", "proto",
 	},
 	"deploy": nil, // a module of its own
 }

@@ -15,6 +15,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/hamlet-federation/coredns-federation/internal/kube"
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 )
 
@@ -264,7 +265,7 @@ func (w *clusterState) noteNotServed(id watchID, now time.Time) {
 	defer w.mu.Unlock()
 	w.health.watches[id] = watchProgress{once: w.health.watches[id].once}
 	if len(w.objects[id.kind]) > 0 {
-		w.health.definition[id.kind].noteOutcome(classErrorf("removed", "%v are not served by the cluster any more; services that they published stay", id.kind), now)
+		w.health.definition[id.kind].noteOutcome(kube.ClassErrorf("removed", "%v are not served by the cluster any more; services that they published stay", id.kind), now)
 	}
 }
 

@@ -2,11 +2,11 @@ package kubernetes
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/internal/kube"
 )
 
 // watchID identifies a watch: a kind, in one namespace or, where that is empty, in all of them.
@@ -51,7 +51,7 @@ func (p *lastingProblem) noteOutcome(reason error, now time.Time) bool {
 	case p.reason == nil:
 		*p = lastingProblem{reason, now}
 		return true
-	case reasonClass(reason) != reasonClass(p.reason):
+	case kube.ReasonClass(reason) != kube.ReasonClass(p.reason):
 		p.reason = reason
 		return true
 	}
@@ -111,26 +111,8 @@ func (h *clusterHealth) summaryAt(now time.Time) healthSummary {
 // and is returned again while the reason is the same in other words, and until everything has been
 // read.
 func (s *healthSummary) awayReason(before error) error {
-	if s.reason == nil && !s.current || s.reason != nil && before != nil && reasonClass(before) == reasonClass(s.reason) {
+	if s.reason == nil && !s.current || s.reason != nil && before != nil && kube.ReasonClass(before) == kube.ReasonClass(s.reason) {
 		return before
 	}
 	return s.reason
-}
-
-// classError is an error with a class: errors of one class are the same state.
-type classError struct {
-	class string
-	error
-}
-
-func classErrorf(class, format string, args ...any) error {
-	return classError{class, fmt.Errorf(format, args...)}
-}
-
-// reasonClass returns the class of an error.
-func reasonClass(err error) string {
-	if c, ok := errors.AsType[classError](err); ok {
-		return c.class
-	}
-	return "other"
 }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/hamlet-federation/coredns-federation/internal/kube"
 )
 
 // objectKind is a kind of objects that a source reads.
@@ -78,7 +80,7 @@ func newScheme() *runtime.Scheme {
 
 // discoverKinds returns the version in which the API server has each of the wanted kinds, or ""
 // where it does not have the kind. An error means that this is not known.
-func (c *apiClient) discoverKinds(ctx context.Context, wanted []objectKind) (map[objectKind]string, error) {
+func discoverKinds(ctx context.Context, c *kube.Client, wanted []objectKind) (map[objectKind]string, error) {
 	found := make(map[objectKind]string, len(wanted))
 	served := make(map[schema.GroupVersion]metav1.APIResourceList) // what was asked for
 	for _, k := range wanted {
@@ -91,7 +93,7 @@ func (c *apiClient) discoverKinds(ctx context.Context, wanted []objectKind) (map
 			gv := schema.GroupVersion{Group: r.group, Version: version}
 			list, ok := served[gv]
 			if !ok {
-				if err := c.readJSON(ctx, "/apis/"+gv.String(), &list); err != nil {
+				if err := readJSON(ctx, c, "/apis/"+gv.String(), &list); err != nil {
 					return nil, err
 				}
 				served[gv] = list

@@ -17,6 +17,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/hamlet-federation/coredns-federation/internal/kube"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/internal/feedback"
@@ -108,7 +109,7 @@ func (o *offline) again(t *testing.T, without []objectKind, objects ...metav1.Ob
 		o.state.noteWatchBegun(watchID{kind: k})
 	}
 	for _, k := range without {
-		o.state.noteAttempt(watchID{kind: k}, classErrorf("RBAC "+k.String(), "cannot list %v", k))
+		o.state.noteAttempt(watchID{kind: k}, kube.ClassErrorf("RBAC "+k.String(), "cannot list %v", k))
 	}
 	wanted := o.wanted
 	defer func() { o.wanted = wanted }()

@@ -8,13 +8,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
+
+	"github.com/hamlet-federation/coredns-federation/internal/kube"
 )
 
 // pollPace says how often the reader does things.
@@ -30,11 +26,6 @@ func usualPace() pollPace {
 	return pollPace{check: 5 * time.Second, retry: time.Second, grace: 3 * time.Second}
 }
 
-const (
-	firstDelay   = 100 * time.Millisecond // before a watch is tried again
-	longestDelay = 5 * time.Second
-)
-
 // clusterReader reads a cluster into the clusterState of its source, with one watch for each kind
 // and namespace. It keeps the client and the running watches, and its loop alone changes them; a
 // watch only puts a token into kick. There are as many watches as kinds and namespaces. It is made
@@ -44,7 +35,7 @@ type clusterReader struct {
 
 	kick chan struct{} // has a token when a check is due at once
 
-	client     *apiClient
+	client     *kube.Client
 	text       []byte                // of the kubeconfig that the client is made from
 	unreadable bool                  // a newer kubeconfig is not usable, which was logged
 	found      map[objectKind]string // the version in which a kind is served; "" where the kind is not served
@@ -91,9 +82,9 @@ func (r *clusterReader) checkServer(ctx context.Context) bool {
 		return false
 	}
 	var found map[objectKind]string
-	err := r.client.checkReady(ctx)
+	err := checkReady(ctx, r.client)
 	if err == nil {
-		found, err = r.client.discoverKinds(ctx, r.wanted)
+		found, err = discoverKinds(ctx, r.client, r.wanted)
 	}
 	if err == nil {
 		r.updateServed(found)
@@ -104,9 +95,9 @@ func (r *clusterReader) checkServer(ctx context.Context) bool {
 	}
 	if err != nil {
 		r.lost = true
-		r.noteServer(r.client.explainError(err), now)
+		r.noteServer(r.client.ExplainError(err), now)
 		if errors.Is(err, context.DeadlineExceeded) {
-			r.client.dialer.CloseAll() // so that watches do not wait on a connection that is dead
+			r.client.Close() // so that watches do not wait on a connection that is dead
 		}
 		return false
 	}
@@ -123,7 +114,7 @@ func (r *clusterReader) checkServer(ctx context.Context) bool {
 
 // updateWriter gives the writer clients for leases and, if the server serves them, ServiceExports.
 func (r *clusterReader) updateWriter() error {
-	leases, err := r.client.leaseClient()
+	leases, err := r.client.Leases()
 	if err != nil {
 		return err
 	}
@@ -132,7 +123,7 @@ func (r *clusterReader) updateWriter() error {
 		r.writer.SetServer(nil, "", leases)
 		return nil
 	}
-	exports, err := r.client.groupClient(schema.GroupVersion{Group: mcsGroup, Version: version})
+	exports, err := r.client.Group(schema.GroupVersion{Group: mcsGroup, Version: version})
 	if err != nil {
 		return err
 	}
@@ -151,18 +142,18 @@ func (r *clusterReader) noteServer(reason error, now time.Time) {
 // reloadClient makes a client, and another one where the kubeconfig has changed, because
 // credentials in it are replaced in that way. It reports whether there is a client.
 func (r *clusterReader) reloadClient() bool {
-	to, err := loadAccess(r.config.Kubeconfig, r.config.Context)
-	if err == nil && r.client != nil && bytes.Equal(to.text, r.text) {
+	to, err := kube.LoadAccess(r.config.Kubeconfig, r.config.Context)
+	if err == nil && r.client != nil && bytes.Equal(to.Text, r.text) {
 		r.unreadable = false
 		return true
 	}
-	var fresh *apiClient
+	var fresh *kube.Client
 	if err == nil {
-		fresh, err = newClient(to.config, r.scheme, r.wrap)
+		fresh, err = kube.NewClient(to, r.scheme, userAgent, r.wrap)
 	}
 	if err != nil {
 		if r.client == nil {
-			r.noteServer(classErrorf("kubeconfig", "%w", err), time.Now())
+			r.noteServer(kube.ClassErrorf("kubeconfig", "%w", err), time.Now())
 			return false
 		}
 		if !r.unreadable {
@@ -174,9 +165,9 @@ func (r *clusterReader) reloadClient() bool {
 	if r.client != nil {
 		r.log.Info("the kubeconfig has changed")
 		r.stopAll()
-		r.client.closeConnections()
+		r.client.Close()
 	}
-	r.client, r.text, r.unreadable = fresh, to.text, false
+	r.client, r.text, r.unreadable = fresh, to.Text, false
 	return true
 }
 
@@ -228,11 +219,24 @@ func (r *clusterReader) adjustWatches(ctx context.Context) {
 
 // startWatch starts a watch.
 func (r *clusterReader) startWatch(ctx context.Context, id watchID, version string) {
-	ctx, cancel := context.WithCancel(ctx)
-	c, gv := r.client, schema.GroupVersion{Group: resources[id.kind].group, Version: version}
+	c, of := r.client, resources[id.kind]
 	r.state.noteWatchBegun(id)
+	report := func(err error) { r.reportAttempt(id, c.ExplainError(err)) }
+	api, err := c.Group(schema.GroupVersion{Group: of.group, Version: version})
+	if err != nil {
+		report(err) // of no version that resources names
+		return
+	}
+	w := kube.Watch{API: api, Resource: of.name, Namespace: id.namespace, Object: of.object, Store: watchStore{r.state, id, r.config.Rules}, Report: report}
+	switch id.kind {
+	case kindService:
+		w.LabelSelector = r.selector.String()
+	case kindSlice:
+		w.LabelSelector = r.slices
+	}
+	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { r.runWatch(ctx, id, c, gv) })
+	running.Go(func() { w.Run(ctx) })
 	r.running[id] = runningWatch{version, func() {
 		cancel()
 		running.Wait()
@@ -262,58 +266,4 @@ func (r *clusterReader) reportAttempt(id watchID, err error) {
 		putToken(r.kick)
 	}
 	putToken(r.state.wake)
-}
-
-// runWatch follows the objects of id until ctx ends. It runs a Reflector, which is what an informer
-// has inside, with a store of its own: an informer does not say when a list that follows an outage
-// has been applied, and forgets everything when one of another version or with other credentials
-// replaces it.
-func (r *clusterReader) runWatch(ctx context.Context, id watchID, c *apiClient, gv schema.GroupVersion) {
-	api, err := c.groupClient(gv)
-	if err != nil {
-		r.reportAttempt(id, c.explainError(err)) // of no version that resources names
-		return
-	}
-	backoff := wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestDelay}
-	reflector := cache.NewReflectorWithOptions(r.newListWatch(ctx, id, c, api), resources[id.kind].object, watchStore{r.state, id, r.config.Rules},
-		cache.ReflectorOptions{Name: id.String(), Logger: new(klog.Logger), Backoff: &backoff})
-	reflector.RunWithContext(ctx) // what fails is a request, and the ListWatch reports it
-}
-
-// newListWatch returns the requests of a watch, which report how they end.
-func (r *clusterReader) newListWatch(ctx context.Context, id watchID, c *apiClient, api *rest.RESTClient) *cache.ListWatch {
-	request := func(options *metav1.ListOptions) *rest.Request {
-		switch id.kind {
-		case kindService:
-			options.LabelSelector = r.selector.String()
-		case kindSlice:
-			options.LabelSelector = r.slices
-		}
-		return api.Get().NamespaceIfScoped(id.namespace, id.namespace != "").Resource(resources[id.kind].name).
-			VersionedParams(options, metav1.ParameterCodec)
-	}
-	failed := func(err error) {
-		if err != nil && ctx.Err() == nil {
-			r.reportAttempt(id, c.explainError(err))
-		}
-	}
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			if options.ResourceVersion == "0" {
-				// Without a version, the server may answer with an old state, in which objects are missing.
-				options.ResourceVersion = ""
-			}
-			list, err := request(&options).Do(ctx).Get()
-			failed(err) // without an error, the watch that follows shows whether all is well
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.Watch = true
-			w, err := request(&options).Watch(ctx)
-			if failed(err); err == nil && ctx.Err() == nil {
-				r.reportAttempt(id, nil)
-			}
-			return w, err
-		},
-	}
 }

@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,15 +13,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/hamlet-federation/coredns-federation/internal/kube"
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -43,17 +41,13 @@ func TestListDoesNotEndProblemOfWatch(t *testing.T) {
 		fmt.Fprint(w, `{"kind": "ServiceList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}`)
 	}))
 	defer server.Close()
-	scheme := newScheme()
-	c := must.Get(newClient(&rest.Config{Host: server.URL}, scheme, nil))(t)
-	defer c.closeConnections()
+	c := must.Get(kube.NewClient(kube.Access{Config: &rest.Config{Host: server.URL}}, newScheme(), userAgent, nil))(t)
+	defer c.Close()
 	s := &Source{state: newClusterState(time.Hour), selector: labels.Everything()}
 	r, id := newClusterReader(s), watchID{kind: kindService}
-	s.state.noteWatchBegun(id)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { r.runWatch(ctx, id, c, schema.GroupVersion{Version: "v1"}) })
-	defer running.Wait()
-	defer cancel()
+	r.client = c
+	r.startWatch(t.Context(), id, "v1")
+	defer r.stopAll()
 	current := func() lastingProblem {
 		s.state.mu.Lock()
 		defer s.state.mu.Unlock()
@@ -91,12 +85,12 @@ func TestAuthorityFileIsFollowed(t *testing.T) {
 		"clusters": [{"name": "a", "cluster": {"server": %q, "certificate-authority": "ca.crt"}}]}`, server.URL))
 	s := must.Get(New(Config{Rules: export.Rules{Cluster: "west", Zone: zone(t)}, Kubeconfig: filepath.Join(dir, "kubeconfig")}))(t)
 	r := newClusterReader(s)
-	defer func() { r.client.closeConnections() }()
+	defer func() { r.client.Close() }()
 	reach := func() error {
 		if !r.reloadClient() {
 			t.Fatal("there is no client")
 		}
-		return r.client.checkReady(t.Context())
+		return checkReady(t.Context(), r.client)
 	}
 	if err := reach(); err == nil || !strings.Contains(err.Error(), "x509") {
 		t.Errorf("with the authority of another server the error is %v", err)

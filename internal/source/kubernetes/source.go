@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/kube"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
@@ -76,19 +77,19 @@ func New(config Config) (*Source, error) {
 	if config.Kubeconfig == "" && config.Context != "" {
 		return nil, errors.New("a context is named, but no kubeconfig")
 	}
-	to, err := loadAccess(config.Kubeconfig, config.Context)
+	to, err := kube.LoadAccess(config.Kubeconfig, config.Context)
 	if err != nil {
 		return nil, err
 	}
 	scheme := newScheme()
-	if _, err := newClient(to.config, scheme, nil); err != nil { // reads certificates and keys
+	if _, err := kube.NewClient(to, scheme, userAgent, nil); err != nil { // reads certificates and keys
 		return nil, fmt.Errorf("kubeconfig %s: %w", config.Kubeconfig, err)
 	}
 	wanted, slices := wantedKinds(config.Rules)
 	log := cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	return &Source{
 		config: config, selector: selector, wanted: wanted, slices: slices, scheme: scheme,
-		log: log, state: newClusterState(usualPace().grace), writer: feedback.New(leaseOf(config, to.namespace), log), pace: usualPace(),
+		log: log, state: newClusterState(usualPace().grace), writer: feedback.New(leaseOf(config, to.Namespace), log), pace: usualPace(),
 	}, nil
 }
 
@@ -126,7 +127,7 @@ func (s *Source) Run(ctx context.Context, part source.Part) {
 	newPartPublisher(s, part).publishLoop(ctx)
 	group.Wait()
 	if r.client != nil {
-		r.client.closeConnections() // now that the lease has been given up
+		r.client.Close() // now that the lease has been given up
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/hamlet-federation/coredns-federation/internal/kube"
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -109,20 +110,20 @@ func TestStanding(t *testing.T) {
 		check("with watches that have not read", "current=false partial=false away=<nil>")
 		h.watches[services], h.watches[nodes] = watchProgress{begun: true, synced: true}, watchProgress{begun: true, synced: true}
 		check("with watches that have", "current=true partial=false away=<nil>")
-		h.server.noteOutcome(classErrorf("connection", "one"), time.Now())
+		h.server.noteOutcome(kube.ClassErrorf("connection", "one"), time.Now())
 		check("with a problem", "current=false partial=false away=<nil>")
 		time.Sleep(3 * time.Second)
 		check("with a problem that lasts", "current=false partial=false away=one")
-		h.server.noteOutcome(classErrorf("connection", "two"), time.Now())
+		h.server.noteOutcome(kube.ClassErrorf("connection", "two"), time.Now())
 		check("with the problem in other words", "current=false partial=false away=one")
-		h.server.noteOutcome(classErrorf("credentials", "three"), time.Now())
+		h.server.noteOutcome(kube.ClassErrorf("credentials", "three"), time.Now())
 		check("with another problem", "current=false partial=false away=three")
 		h.server.noteOutcome(nil, time.Now())
 		h.watches[services] = watchProgress{begun: true, once: true}
 		check("while a watch reads anew", "current=false partial=true away=three")
 		h.watches[services] = watchProgress{begun: true, synced: true}
 		check("when it has", "current=true partial=false away=<nil>")
-		h.watches[nodes] = watchProgress{begun: true, synced: true, problem: lastingProblem{classErrorf("nodes", "four"), time.Now()}}
+		h.watches[nodes] = watchProgress{begun: true, synced: true, problem: lastingProblem{kube.ClassErrorf("nodes", "four"), time.Now()}}
 		time.Sleep(3 * time.Second)
 		check("with a problem of one watch", "current=false partial=false away=four")
 	})
@@ -132,11 +133,11 @@ func TestStanding(t *testing.T) {
 func TestNotReady(t *testing.T) {
 	for _, code := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
-		c := must.Get(newClient(&rest.Config{Host: server.URL}, newScheme(), nil))(t)
-		if err := c.checkReady(t.Context()); err == nil || !strings.Contains(err.Error(), "it is not ready") {
+		c := must.Get(kube.NewClient(kube.Access{Config: &rest.Config{Host: server.URL}}, newScheme(), userAgent, nil))(t)
+		if err := checkReady(t.Context(), c); err == nil || !strings.Contains(err.Error(), "it is not ready") {
 			t.Errorf("with %d: %v", code, err)
 		}
-		c.closeConnections()
+		c.Close()
 		server.Close()
 	}
 }

@@ -2,8 +2,6 @@ package feedback
 
 import (
 	"context"
-	"encoding/json"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -11,15 +9,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/hamlet-federation/coredns-federation/internal/kube"
 )
 
 // manager is the field manager of the conditions.
@@ -28,14 +26,9 @@ const manager = "hamlet-federation"
 const (
 	perSecond    = 100 // requests that write, on the average
 	burst        = 200
-	oneRequest   = 5 * time.Second
 	pause        = time.Second     // before a request that failed is made again
 	longestPause = time.Minute     // the same, of one that fails because of its object
 	serverPause  = 5 * time.Second // before the next request of any Service, after one that was not answered or not allowed
-
-	leaseDuration = 15 * time.Second // until others take a lease that is not renewed
-	renewDeadline = 10 * time.Second // until a leader that cannot renew the lease stops leading
-	retryPeriod   = 2 * time.Second  // between attempts to renew the lease, or to get it
 )
 
 // apiServer has the clients for the API server.
@@ -73,33 +66,29 @@ func (w *Writer) Run(ctx context.Context) {
 	defer running.Wait()
 	running.Go(func() { w.drainQueue(ctx) })
 	defer w.queue.ShutDown()
-	host, _ := os.Hostname()
-	election := leaderelection.LeaderElectionConfig{
-		Lock: loggedLock{w, &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: w.lease.Namespace, Name: w.lease.Name}, Client: w,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
-		}},
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: w.startLeading, OnStoppedLeading: w.stopLeading},
-	}
-	for ctx.Err() == nil {
-		leaderelection.RunOrDie(ctx, election) // until ctx ends, or the lease is lost
-	}
+	election := kube.Election{Lease: w.lease, Leases: w, Lead: w.lead, Noted: w.noteLease}
+	election.Run(ctx)
 }
 
-// startLeading makes this replica lead, unless ctx has ended already.
-func (w *Writer) startLeading(ctx context.Context) {
+// lead has this replica write until ctx ends.
+func (w *Writer) lead(ctx context.Context) {
+	w.setLeads(true)
+	<-ctx.Done()
+	w.setLeads(false)
+}
+
+func (w *Writer) setLeads(leads bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.leads = ctx.Err() == nil
+	w.leads = leads
 	w.compareAll()
 }
 
-// stopLeading makes this replica stop leading.
-func (w *Writer) stopLeading() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.leads = false
+// noteLease logs why the lease cannot be had, if somebody has to change rights or the namespace.
+func (w *Writer) noteLease(err error) {
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		w.reportError(err)
+	}
 }
 
 // Leases implements [coordinationv1.LeasesGetter], with the current client.
@@ -107,36 +96,6 @@ func (w *Writer) Leases(namespace string) coordinationv1.LeaseInterface {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.server.leases.Leases(namespace)
-}
-
-// loggedLock is a lease that logs why it cannot be had.
-type loggedLock struct {
-	*Writer
-	*resourcelock.LeaseLock
-}
-
-// Get returns the record of the lease.
-func (l loggedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	record, text, err := l.LeaseLock.Get(ctx)
-	return record, text, l.logDenied(err)
-}
-
-// Create makes the lease.
-func (l loggedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.logDenied(l.LeaseLock.Create(ctx, record))
-}
-
-// Update changes the lease.
-func (l loggedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.logDenied(l.LeaseLock.Update(ctx, record))
-}
-
-// logDenied returns err, and logs it if somebody has to change rights or the namespace.
-func (l loggedLock) logDenied(err error) error {
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) && strings.HasPrefix(err.Error(), "namespaces") {
-		l.reportError(err)
-	}
-	return err
 }
 
 // drainQueue writes the conditions of Services in the queue, until the queue is shut down.
@@ -164,7 +123,8 @@ func (w *Writer) writeConditions(ctx context.Context, limit flowcontrol.RateLimi
 	if conditions == nil {
 		return true
 	}
-	err := server.applyConditions(ctx, limit, to, conditions)
+	err := kube.ApplyStatus(ctx, server.exports, to, schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: server.version},
+		mcsv1beta1.ServiceExportKindName, mcsv1beta1.ServiceExportPluralName, manager, map[string]any{"conditions": conditions}, limit)
 	switch {
 	case err == nil, apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		w.noteWritten(of, to, conditions) // or it never will be
@@ -183,19 +143,6 @@ func (w *Writer) writeConditions(ctx context.Context, limit flowcontrol.RateLimi
 	}
 	w.reportError(nil)
 	return true
-}
-
-// applyConditions applies conditions of a ServiceExport.
-func (s apiServer) applyConditions(ctx context.Context, limit flowcontrol.RateLimiter, to *mcsv1beta1.ServiceExport, conditions []metav1.Condition) error {
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": mcsv1beta1.GroupName + "/" + s.version, "kind": mcsv1beta1.ServiceExportKindName,
-		"metadata": map[string]any{"name": to.Name, "namespace": to.Namespace, "uid": to.UID}, "status": map[string]any{"conditions": conditions},
-	})
-	if err != nil {
-		return err
-	}
-	return s.exports.Patch(types.ApplyYAMLPatchType).Namespace(to.Namespace).Resource(mcsv1beta1.ServiceExportPluralName).
-		Name(to.Name).SubResource("status").Param("fieldManager", manager).Body(body).Throttle(limit).Timeout(oneRequest).Do(ctx).Error()
 }
 
 // reportError logs an error when it is of another kind than the one before.

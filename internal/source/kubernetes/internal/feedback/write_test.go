@@ -31,6 +31,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
+// The times of a lease, see package kube.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
 // testAPI is an API server without a network. It has leases and ServiceExports, and tells
 // its replicas of each object that was written.
 type testAPI struct {

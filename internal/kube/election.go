@@ -1,0 +1,149 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/retry"
+)
+
+const (
+	leaseDuration = 15 * time.Second // until others take a lease that is not renewed
+	renewDeadline = 10 * time.Second // until a leader that cannot renew the lease stops leading
+	retryPeriod   = 2 * time.Second  // between attempts to renew the lease, or to get it
+)
+
+// Election lets one of several replicas lead, which is the one that holds a lease. Its fields stay as
+// they are while it runs. The functions among them are called one after the other, but for Lead,
+// during which the others are called.
+type Election struct {
+	Lease  types.NamespacedName
+	Leases coordinationv1client.LeasesGetter // see [Client.Leases]
+
+	// Lead does what one replica does at a time, until its context ends: when the lease could not be
+	// renewed, five seconds before another replica may take it, or when the context of Run ends. This
+	// replica neither gives the lease up nor asks for it again before Lead has returned.
+	Lead func(context.Context)
+
+	// Noted is told how each request of the lease ended. A lease that does not exist yet, or that
+	// another replica has changed, is an answer like others.
+	Noted func(error)
+
+	// Observed is told who holds the lease, when that changes; "" is nobody. A nil function is not told.
+	Observed func(holder string)
+
+	name    sync.Once
+	self    string
+	leading sync.Mutex // held while Lead runs
+	holder  string     // that was observed last; Run alone uses it
+}
+
+// Identity returns the name by which this replica holds the lease. It has the name of the host, and
+// is another one in each process.
+func (e *Election) Identity() string {
+	e.name.Do(func() {
+		host, _ := os.Hostname()
+		e.self = host + "_" + string(uuid.NewUUID())
+	})
+	return e.self
+}
+
+// Run takes part in the election until ctx ends. Then it gives the lease up, so that the next leader
+// need not wait until it expires.
+func (e *Election) Run(ctx context.Context) {
+	lock := notedLock{election: e, LeaseLock: &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: e.Lease.Namespace, Name: e.Lease.Name}, Client: e.Leases,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity()},
+	}}
+	election := leaderelection.LeaderElectionConfig{
+		Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: e.lead, OnStoppedLeading: func() {}},
+	}
+	for ctx.Err() == nil {
+		leaderelection.RunOrDie(ctx, election) // until ctx ends, or the lease is lost
+		e.endTerm(ctx, lock)
+	}
+}
+
+// lead runs Lead, unless the term has ended already.
+func (e *Election) lead(ctx context.Context) {
+	e.leading.Lock()
+	defer e.leading.Unlock()
+	if ctx.Err() == nil {
+		e.Lead(ctx)
+	}
+}
+
+// endTerm waits until Lead has returned. If ctx has ended, it gives up a lease that this replica has.
+// (The elector's own ReleaseOnCancel does that before Lead is told to return, also when the lease was
+// lost, and so others could lead meanwhile.)
+func (e *Election) endTerm(ctx context.Context, lock notedLock) {
+	e.leading.Lock()
+	defer e.leading.Unlock()
+	if ctx.Err() == nil || e.holder != e.Identity() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), renewDeadline)
+	defer cancel()
+	_ = retry.RetryOnConflict(retry.DefaultRetry, func() error { // a last renewal may have arrived after ctx ended
+		record, _, err := lock.Get(ctx)
+		if err != nil || record.HolderIdentity != e.Identity() {
+			return err
+		}
+		now := metav1.Now()
+		return lock.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaseDurationSeconds: 1, AcquireTime: now, RenewTime: now, LeaderTransitions: record.LeaderTransitions,
+		})
+	})
+}
+
+// notedLock is a lease of which the election notes each request.
+type notedLock struct {
+	*resourcelock.LeaseLock
+
+	election *Election
+}
+
+// Get returns the record of the lease.
+func (l notedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, text, err := l.LeaseLock.Get(ctx)
+	return record, text, l.election.noteRequest(record, err)
+}
+
+// Create makes the lease.
+func (l notedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.election.noteRequest(&record, l.LeaseLock.Create(ctx, record))
+}
+
+// Update changes the lease.
+func (l notedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.election.noteRequest(&record, l.LeaseLock.Update(ctx, record))
+}
+
+// noteRequest notes how a request ended and, without an error, what the lease says now. It returns the error.
+func (e *Election) noteRequest(record *resourcelock.LeaderElectionRecord, err error) error {
+	switch {
+	case err == nil:
+		e.Noted(nil)
+		if e.holder != record.HolderIdentity && e.Observed != nil {
+			e.Observed(record.HolderIdentity)
+		}
+		e.holder = record.HolderIdentity
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err) && !strings.HasPrefix(err.Error(), "namespaces"):
+		e.Noted(nil)
+	case !errors.Is(err, context.Canceled): // because this replica ends
+		e.Noted(err)
+	}
+	return err
+}
