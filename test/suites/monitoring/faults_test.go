@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
@@ -31,7 +32,7 @@ func TestAlertsFireForRealFaults(t *testing.T) {
 	t.Run("faults", func(t *testing.T) {
 		for name, line := range map[string]func(*testing.T, *testPlace, *process){
 			"catalog": faultsOfCatalog, "identity": faultsOfIdentity, "start": faultsOfStart, "registry": faultsOfRegistry, "version": faultsOfVersion,
-			"publisher": faultsOfPublisher, "store": faultsOfStore,
+			"publisher": faultsOfPublisher, "store": faultsOfStore, "importer": faultsOfImporter,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -189,6 +190,49 @@ func faultsOfStore(t *testing.T, w *testPlace, _ *process) {
 	w.has(t, `federation_owner_services{instance="stored"} == 10`)
 	w.Put(t, "stored-catalog.yaml", catalog)
 	w.ends(t, "stored", "FederationOwnerWithdrawalsPaused")
+}
+
+// faultsOfImporter are those of an importer, of the owner that it follows and of its API server.
+func faultsOfImporter(t *testing.T, w *testPlace, _ *process) {
+	server := realserver.StartAPIServer(t)
+	good := "services:\n" + web("192.0.2.1")
+	w.Put(t, "exporter-catalog.yaml", good)
+	o := w.startOwner(t, "owner", "exporter", "- sources: [{file: {path: exporter-catalog.yaml}}]", days)
+	gate, files, metrics := realserver.StartGate(t, o.address), w.issue(t, "importer", coreDNSID, long), loopback.Address(t)
+	i := w.start(t, "import", "importer", "federationctl", "", metrics, "import", w.Put(t, "import.yaml", fmt.Sprintf(`
+identity: {files: {cert: %q, key: %q, ca: %q}}
+owners: [{name: exporter, addresses: [%q], owner_ids: [%q], zones: [%s], retention: 30s}]
+kubernetes: {kubeconfig: %q, namespace: default}
+metrics: %q
+`, files.Cert, files.Key, files.CA, gate.Address, ownerID, zone, server.Kubeconfig, metrics)))
+	const written = `federation_import_names{instance="importer", state="written"} == 1`
+	w.has(t, written)
+
+	// Two services have one name.
+	w.Put(t, "exporter-catalog.yaml", good+service("web2", "web."+zone, "192.0.2.2", "v1"))
+	w.fires(t, "importer", "FederationImportNotWritten")
+	w.Put(t, "exporter-catalog.yaml", good)
+	w.ends(t, "importer", "FederationImportNotWritten")
+
+	// The network is cut, for longer than the retention.
+	gate.Refuse(true)
+	gate.Cut()
+	lost := []string{"FederationImportOwnerLost", "FederationImportRetentionHalfGone", "FederationImportOwnerExpired"}
+	w.fires(t, "importer", lost...)
+	gate.Refuse(false)
+	w.issue(t, "importer", coreDNSID, long) // has it try at once
+	w.ends(t, "importer", lost...)
+	w.has(t, written)
+
+	// The API server is away, and then the importer.
+	server.Kill()
+	w.fires(t, "import", "FederationImportClusterAway")
+	must.Do(t, server.Start(t.Context()))
+	w.ends(t, "import", "FederationImportClusterAway")
+	i.Kill()
+	w.fires(t, "import", "FederationImportNoLeader")
+	must.Do(t, i.Start(t.Context()))
+	w.ends(t, "import", "FederationImportNoLeader")
 }
 
 // faultsOfRegistry are those of an owner in which programs register, with etcd.

@@ -121,12 +121,12 @@ func TestMonitoring(t *testing.T) {
 	groups := make(map[string]any)
 	for _, group := range rules.Groups {
 		name, _ := group["name"].(string)
-		groups[strings.NewReplacer("federation-owner", "owner", "federation-consumer", "dns").Replace(name)] = group
+		groups[strings.NewReplacer("federation-owner", "owner", "federation-consumer", "dns", "federation-import", "import").Replace(name)] = group
 	}
 	if rendered := helm.template(t, "both"); strings.Contains(rendered, "monitoring.coreos.com") || strings.Contains(rendered, "-metrics") {
 		t.Error("objects of the Prometheus Operator are made by default")
 	}
-	for example, components := range map[string][]string{"both": {"dns", "owner"}, "owner": {"owner"}, "beside": {"dns"}} {
+	for example, components := range map[string][]string{"both": {"dns", "owner"}, "owner": {"owner"}, "beside": {"dns"}, "import": {"import"}} {
 		rendered := objects(t, helm.template(t, example,
 			"--set=monitoring.serviceMonitor.enabled=true,monitoring.serviceMonitor.interval=30s,monitoring.serviceMonitor.labels.release=prometheus",
 			"--set=monitoring.prometheusRule.enabled=true,monitoring.prometheusRule.labels.release=prometheus"))
