@@ -218,9 +218,9 @@ func (o *serveOptions) ownerConfig() (config.Config, error) {
 		return config.Config{}, errors.New("nobody may subscribe yet: name consumers with --allow-id ID or --allow-file FILE, or add --allow-any")
 	}
 	return config.Config{
-		Listen: o.listen, Metrics: o.metrics, Status: page, Window: o.window, AllowAddresses: o.ranges,
-		Identity: o.origin,
-		Allow:    config.Allow{IDs: o.allow, File: o.allowFile, Everybody: o.allowAny},
+		ProcessConfig: config.ProcessConfig{Identity: o.origin, Status: page, Metrics: o.metrics},
+		Listen:        o.listen, Window: o.window, AllowAddresses: o.ranges,
+		Allow: config.Allow{IDs: o.allow, File: o.allowFile, Everybody: o.allowAny},
 		Catalogs: []config.Catalog{{Sources: []config.Source{
 			{Name: "file:" + o.catalog, File: &config.File{Path: o.catalog, MaxSize: o.max}},
 		}}},

@@ -1,5 +1,5 @@
 // Package config reads the configuration file of an owner, which says where it
-// listens, who may subscribe, and which sources fill its catalogs. It returns the
+// listens, who may subscribe, and which sources fill its catalogs, and that of an importer. It returns the
 // configuration, or everything that is wrong with the file, each with its line.
 //
 // The package is pure: it opens no file and knows no client of any source.
@@ -25,16 +25,22 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
 
-// Config is what a configuration file says. Paths are as they stand in the file; see
+// ProcessConfig is what owners and importers are told alike.
+type ProcessConfig struct {
+	Identity mtls.Origin // towards consumers, or owners
+	Status   page.Config // of status and why; without an address there is none
+	Metrics  string      // the address of metrics and probes; empty: there are none
+}
+
+// Config is what the configuration file of an owner says. Paths are as they stand in the file; see
 // Config.ResolvePaths.
 type Config struct {
-	Listen   string      `yaml:"listen" as:"address" default:":8008" doc:"Where consumers connect, as host:port. A port alone means all addresses of the machine."`
-	Metrics  string      `yaml:"metrics" as:"address" doc:"Where metrics and probes are served in plain text, as host:port, by default nowhere. Let only monitoring reach it, because everybody who does can read the status."`
-	Status   page.Config // of status and why; without an address there is none
-	Window   int         `yaml:"window" as:"window" default:"256" doc:"How many responses may wait for their acknowledgement, 1 to 1024, at a consumer that takes so many. 256 means that 10,000 services take 2 seconds at a round trip of 50 ms, and not 8 minutes. Raise it for longer round trips."`
-	Identity mtls.Origin // of the owner
-	Allow    Allow       `yaml:"allow" doc:"Who may subscribe: those in ids, in file, or in both."`
-	Audit    bool        `yaml:"audit" as:"bool" doc:"true logs each service that a consumer is told for the first time, and each withdrawal. Streams wait for the log, so set it only if you must account for who knew what."`
+	ProcessConfig
+
+	Listen string `yaml:"listen" as:"address" default:":8008" doc:"Where consumers connect, as host:port. A port alone means all addresses of the machine."`
+	Window int    `yaml:"window" as:"window" default:"256" doc:"How many responses may wait for their acknowledgement, 1 to 1024, at a consumer that takes so many. 256 means that 10,000 services take 2 seconds at a round trip of 50 ms, and not 8 minutes. Raise it for longer round trips."`
+	Allow  Allow  `yaml:"allow" doc:"Who may subscribe: those in ids, in file, or in both."`
+	Audit  bool   `yaml:"audit" as:"bool" doc:"true logs each service that a consumer is told for the first time, and each withdrawal. Streams wait for the log, so set it only if you must account for who knew what."`
 
 	// AllowAddresses are ranges of endpoint addresses that consumers take although they
 	// refuse them by default.
@@ -90,7 +96,7 @@ type File struct {
 type Kubernetes struct {
 	Cluster    string      `yaml:"cluster" as:"label" doc:"The name of the cluster, which begins the names of its services: west/shop/web."`
 	Zone       string      `yaml:"zone" as:"host" doc:"The zone of its names, SERVICE.NAMESPACE.ZONE."`
-	Kubeconfig string      `yaml:"kubeconfig" doc:"The path of a kubeconfig, by default the cluster that the owner runs in."`
+	Kubeconfig string      `yaml:"kubeconfig" doc:"The path of a kubeconfig, by default the cluster that the process runs in."`
 	Context    string      `yaml:"context" doc:"The context of the kubeconfig, by default its current one."`
 	Namespaces []string    `yaml:"namespaces" as:"label" least:"one is required; leave it out for all" doc:"The namespaces that may export, by default all."`
 	Selector   string      `yaml:"selector" as:"selector" doc:"A selector of labels that exported Services must meet, such as tier=public, by default all do."`
@@ -183,18 +189,29 @@ func (c *Config) valuesByKey() map[string]any {
 // ResolvePaths has relative paths begin at a directory, that of the configuration file.
 func (c *Config) ResolvePaths(dir string) {
 	read, others := pathsOf(c)
-	for _, path := range slices.Concat(read, others) {
+	resolvePaths(dir, slices.Concat(read, others))
+}
+
+func resolvePaths(dir string, paths []*string) {
+	for _, path := range paths {
 		if *path != "" && !filepath.IsAbs(*path) {
 			*path = filepath.Join(dir, *path)
 		}
 	}
 }
 
+// pathsOfFiles returns where the paths of the files of a certificate stand.
+func pathsOfFiles(f *mtls.Files) []*string { return []*string{&f.Cert, &f.Key, &f.CA} }
+
+// filePaths returns where the paths of the files stand that every process reads.
+func (p *ProcessConfig) filePaths() []*string {
+	return slices.Concat(pathsOfFiles(&p.Identity.Files), pathsOfFiles(&p.Status.Files))
+}
+
 // pathsOf returns where the paths stand of the files that are read, whatever fills the
 // catalogs, and those of all others.
 func pathsOf(c *Config) (read, others []*string) {
-	files := func(f *mtls.Files) []*string { return []*string{&f.Cert, &f.Key, &f.CA} }
-	read = append(slices.Concat(files(&c.Identity.Files), files(&c.Status.Files)), &c.Allow.File)
+	read = append(c.filePaths(), &c.Allow.File)
 	for _, s := range c.allSources() {
 		switch {
 		case s.File != nil:
@@ -204,10 +221,10 @@ func pathsOf(c *Config) (read, others []*string) {
 		case s.Registration != nil:
 			read = append(read, &s.Registration.Rules)
 			if e := s.Registration.Etcd; e != nil {
-				others = append(append(others, files(&e.TLS)...), &e.PasswordFile)
+				others = append(append(others, pathsOfFiles(&e.TLS)...), &e.PasswordFile)
 			}
 		case s.Consul != nil:
-			others = append(append(others, files(&s.Consul.TLS)...), &s.Consul.TokenFile)
+			others = append(append(others, pathsOfFiles(&s.Consul.TLS)...), &s.Consul.TokenFile)
 		case s.Relay != nil:
 			others = append(others, &s.Relay.Persist)
 		}

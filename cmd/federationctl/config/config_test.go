@@ -134,17 +134,20 @@ func TestParse(t *testing.T) {
 	}
 	for text, want := range map[string]config.Config{
 		least: {
-			Listen: ":8008", Window: 256,
-			Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "owner-key.pem", CA: "ca.pem"}},
-			Allow:    config.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
+			ProcessConfig: config.ProcessConfig{Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "owner-key.pem", CA: "ca.pem"}}},
+			Listen:        ":8008", Window: 256,
+			Allow: config.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
 			Catalogs: []config.Catalog{{Sources: []config.Source{
 				{Name: "file:catalog.yaml", Lifetime: time.Hour, WithdrawAfter: time.Hour, File: &config.File{Path: "catalog.yaml", MaxSize: 256 << 20}},
 			}}},
 		},
 		most: {
-			Listen: "127.0.0.1:8010", Metrics: "localhost:9153", Window: 300,
-			Status:         page.Config{Address: ":9154", Files: mtls.Files{Cert: "status.pem", Key: "status-key.pem", CA: "readers.pem"}},
-			Identity:       mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "/run/owner-key.pem", CA: "ca.pem"}},
+			ProcessConfig: config.ProcessConfig{
+				Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "/run/owner-key.pem", CA: "ca.pem"}},
+				Status:   page.Config{Address: ":9154", Files: mtls.Files{Cert: "status.pem", Key: "status-key.pem", CA: "readers.pem"}},
+				Metrics:  "localhost:9153",
+			},
+			Listen: "127.0.0.1:8010", Window: 300,
 			Audit:          true,
 			Allow:          config.Allow{IDs: ids(t, "spiffe://consumer.example/coredns", "dns.partner.example"), File: "consumers.txt"},
 			AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
@@ -203,9 +206,9 @@ func TestParse(t *testing.T) {
 			},
 		},
 		spiffe: {
-			Listen: ":8008", Window: 256,
-			Identity: mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix:///run/spire/agent.sock", TrustDomains: []string{"partner.example"}}},
-			Allow:    config.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
+			ProcessConfig: config.ProcessConfig{Identity: mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix:///run/spire/agent.sock", TrustDomains: []string{"partner.example"}}}},
+			Listen:        ":8008", Window: 256,
+			Allow: config.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
 			Catalogs: []config.Catalog{{Sources: []config.Source{
 				{Name: "file:catalog.yaml", Lifetime: time.Hour, WithdrawAfter: time.Hour, File: &config.File{Path: "catalog.yaml", MaxSize: 256 << 20}},
 			}}},

@@ -16,28 +16,45 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/setting"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
 
 // MaxBytes is how large a configuration file may be.
 const MaxBytes = 1 << 20
 
-// rootSection is what stands in a file, where it differs from Config in form. Its fields
-// hide those of what they embed.
-type rootSection struct {
-	Config
-
+// processSection is what stands in every configuration file, where it differs from ProcessConfig
+// in form.
+type processSection struct {
+	Identity struct {
+		Files  certificateFiles `yaml:"files" needs:"cert key ca" doc:"The certificate, the key and the authorities of the other side as files, all of which are needed."`
+		SPIFFE struct {
+			Socket       string   `yaml:"socket" as:"socket" doc:"The address of the agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081."`
+			TrustDomains []string `yaml:"trust_domains" as:"trust" least:"one is required; leave it out for none" doc:"Further trust domains whose members are accepted, by default only the own one."`
+		} `yaml:"spiffe" needs:"socket" doc:"The SPIFFE agent that issues certificate, key and authorities."`
+	} `yaml:"identity" one:"files spiffe" why:"the identity has one origin" doc:"What is shown to the other side, and who is believed there: files or spiffe."`
 	Status struct {
 		Listen string `yaml:"listen" as:"address" doc:"The address of the status page, as host:port, such as localhost:9156."`
 
 		certificateFiles
 	} `yaml:"status" short:"listen" needs:"listen" doc:"Where the status page and federationctl why are served, by default nowhere. An address alone stands for listen; one that is not loopback needs cert, key and ca."`
-	Identity struct {
-		Files  certificateFiles `yaml:"files" needs:"cert key ca" doc:"The certificate, the key and the authorities of consumers as files, all of which are needed."`
-		SPIFFE struct {
-			Socket       string   `yaml:"socket" as:"socket" doc:"The address of the agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081."`
-			TrustDomains []string `yaml:"trust_domains" as:"trust" least:"one is required; leave it out for none" doc:"Further trust domains whose consumers are accepted, by default only that of the owner."`
-		} `yaml:"spiffe" needs:"socket" doc:"The SPIFFE agent that issues certificate, key and authorities."`
-	} `yaml:"identity" one:"files spiffe" why:"the identity has one origin" doc:"What the owner shows to consumers, and whom it believes: files or spiffe."`
+	Metrics string `yaml:"metrics" as:"address" doc:"Where metrics and probes are served in plain text, as host:port, by default nowhere. Let only monitoring reach it, because everybody who does can read the status."`
+}
+
+// toConfig returns what the section says.
+func (s *processSection) toConfig() ProcessConfig {
+	return ProcessConfig{
+		Identity: mtls.Origin{Files: mtls.Files(s.Identity.Files), SPIFFE: mtls.SPIFFE(s.Identity.SPIFFE)},
+		Status:   page.Config{Address: s.Status.Listen, Files: mtls.Files(s.Status.certificateFiles)},
+		Metrics:  s.Metrics,
+	}
+}
+
+// rootSection is what stands in the file of an owner, where it differs from Config in form. Its fields
+// hide those of what they embed.
+type rootSection struct {
+	Config
+	processSection
+
 	Catalogs []*catalogSection `yaml:"catalogs" one:"sources relay" least:"one is required" why:"a relay is the whole catalog; beside other sources it is one of them, in their list" doc:"What is published, one catalog for each server_name: sources or a relay."`
 }
 
@@ -139,10 +156,9 @@ func readContent(data []byte) (Config, configReader) {
 	if !r.HasValue("") {
 		return c, r
 	}
-	c.Status.Address, c.Status.Files = d.Status.Listen, mtls.Files(d.Status.certificateFiles)
-	c.Identity = mtls.Origin{Files: mtls.Files(d.Identity.Files), SPIFFE: mtls.SPIFFE(d.Identity.SPIFFE)}
+	c.ProcessConfig = d.toConfig()
 	r.addProblemIf(r.HasValue("allow") && !r.HasValue("allow.ids") && !r.HasValue("allow.file"), "allow", "needs ids, file or both; 'ids: []' lets nobody subscribe")
-	r.checkAddresses(c)
+	r.checkAddresses(c.ProcessConfig, c.Listen)
 	r.readCatalogs(d.Catalogs, &c)
 	r.checkExclusive(c)
 	if len(r.SortedProblems()) == 0 {
@@ -158,13 +174,13 @@ func (r *configReader) addProblemIf(wrong bool, path, format string, args ...any
 	}
 }
 
-// checkAddresses checks where the owner itself listens.
-func (r *configReader) checkAddresses(c Config) {
+// checkAddresses checks where the process itself listens. An importer does not listen for consumers.
+func (r *configReader) checkAddresses(c ProcessConfig, listen string) {
 	same := func(a, b string) bool { return a == b && a != "" && !strings.HasSuffix(a, ":0") }
 	status := c.Status.Address
-	r.addProblemIf(same(c.Metrics, c.Listen), "metrics", "is the address of listen as well")
-	r.addProblemIf(same(status, c.Listen), "status", "has the address of listen as well")
-	r.addProblemIf(same(status, c.Metrics) && status != c.Listen, "status",
+	r.addProblemIf(same(c.Metrics, listen), "metrics", "is the address of listen as well")
+	r.addProblemIf(same(status, listen), "status", "has the address of listen as well")
+	r.addProblemIf(same(status, c.Metrics) && status != listen, "status",
 		"has the address of metrics as well; that port is for scrapers and probes, and catalogs are not for everybody")
 	if err := c.Status.Validate(); status != "" && err != nil {
 		r.AddProblemf("status", "%v", err)

@@ -33,7 +33,7 @@ func (r *configReader) findWarnings(c Config) []problem.Problem {
 			warnf(path+".store.etcd", "is asked without TLS: whoever is on the way can register and withdraw services")
 		}
 		if s.Relay != nil && s.Relay.isUnnamed() {
-			warnf(path+".addresses", "has an IP address, for which the certificate of the owner must be valid; few are: name the owner in owner_ids, or its host in tls_servername")
+			warnf(path+".addresses", noName)
 		}
 	}
 	for i, of := range c.Catalogs {
