@@ -20,7 +20,7 @@ func checkCommand(ctx context.Context) *cobra.Command {
 	checker := fileChecker{limit: catalogfile.DefaultLimit}
 	command := &cobra.Command{
 		Use:   "check FILE...",
-		Short: "Find all mistakes in a Corefile, an owner's configuration, a catalog file or rules",
+		Short: "Find all mistakes in a Corefile, a configuration, a catalog file or rules",
 		Long: `check reads files, starts nothing, and prints each mistake with its file, line and
 key, up to a hundred of each file. It recognizes by the content of a file what the file is:
 
@@ -34,6 +34,8 @@ The configuration of an owner has keys such as catalogs or identity at the top. 
 reads it as 'federationctl serve --config' does, and then the catalog files and the rules
 that the configuration names, with its allow_addresses and max_size, if it can read them.
 It does not look at the allow file, clusters and stores.
+
+The configuration of an importer has owners or kubernetes at the top.
 
 A catalog file has services at the top. check applies the rules of the owner that
 publishes it and those of consumers that get it. An endpoint that is a name of its own
@@ -49,8 +51,9 @@ A warning is for what is allowed and probably not meant: for example a zone outs
 server block; two services with one fqdn (more than 64 are a mistake), an endpoint that no
 instance selects, an instance that has no DNS name of its own; exports that are empty, an
 identity in allow.ids that no rule names, or one that a rule names and that may not
-subscribe; a registration with an etcd elsewhere without TLS; a relay that knows its
-owner by an IP address alone, or whose certificate is not valid for clients.
+subscribe; a registration with an etcd elsewhere without TLS; a relay or an importer
+that knows an owner by an IP address alone, or a relay whose certificate is not valid
+for clients.
 
 FILE - is standard input. Any other FILE must be a regular file. The exit code is 0 without
 mistakes, also with warnings, 1 with some, and 2 when the output cannot be written.`,

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,19 +17,21 @@ import (
 
 func explainCommand() *cobra.Command {
 	schema := false
-	all := slices.Concat(setting.PropertySettings(), config.Schema().Settings("owner.yaml"), rules.Schema().Settings("rules.yaml"))
+	all := config.Schema().Settings("owner.yaml", setting.PropertySettings()...)
+	all = config.ImportSchema().Settings("import.yaml", all...)
+	all = rules.Schema().Settings("rules.yaml", all...)
 	var names []string
 	for _, s := range all {
 		names = append(names, s.ShortName(all))
 	}
 	command := &cobra.Command{
 		Use:   "explain [KEY]",
-		Short: "Say what a property of a Corefile or a key of an owner's files means",
+		Short: "Say what a property of a Corefile or a key of a file means",
 		Long: `explain says what a KEY means, in which unit, what holds without it, and when to touch
 it. The end of its path is enough, such as kubernetes.zone. Without a KEY, explain lists
-all that can stand in a federation block of a Corefile, in owner.yaml, which is the
-configuration of 'federationctl serve --config', and in rules.yaml, which is the file of
-rules that a registration names.`,
+all that can stand in a federation block of a Corefile; in owner.yaml, which is the
+configuration of 'federationctl serve --config'; in import.yaml, which is that of an
+importer; and in rules.yaml, which is the file of rules that a registration names.`,
 		Example: `  federationctl explain retention
   federationctl explain kubernetes.lifetime
 

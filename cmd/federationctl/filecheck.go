@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -77,6 +78,8 @@ func (l *fileChecker) checkContent(file string, data []byte) {
 	switch config.RecognizeForm(data) {
 	case config.FormConfiguration:
 		l.checkConfiguration(file, data)
+	case config.FormImport:
+		l.checkImport(file, data)
 	case config.FormRules:
 		l.checkRules(file, data)
 	default:
@@ -116,13 +119,9 @@ func (l *fileChecker) checkCatalog(file string, data []byte, policy wire.Address
 // the rules that it names and that can be read.
 func (l *fileChecker) checkConfiguration(opened string, data []byte) {
 	config, problems, warnings := config.Check(data)
-	l.problems += len(problems)
-	printProblems(l.stdout, opened, "error", problems)
-	printProblems(l.stdout, opened, "warning", warnings)
-	if len(problems) > 0 {
+	if !l.reportConfiguration(opened, problems, warnings, status.CountNoun(len(config.Catalogs), "catalog")+", fit to be served") {
 		return
 	}
-	fmt.Fprintf(l.stdout, "%s: %s, fit to be served\n", opened, status.CountNoun(len(config.Catalogs), "catalog"))
 	checked := make(map[string]bool)
 	named := func(path string, limit int64, raise string, check func(data []byte)) {
 		if checked[path] {
@@ -155,27 +154,64 @@ func (l *fileChecker) checkConfiguration(opened string, data []byte) {
 	}
 }
 
+// reportConfiguration prints what is wrong with a configuration, or else that it is fit, and reports whether
+// it is.
+func (l *fileChecker) reportConfiguration(opened string, problems, warnings []problem.Problem, fit string) bool {
+	l.problems += len(problems)
+	printProblems(l.stdout, opened, "error", problems)
+	printProblems(l.stdout, opened, "warning", warnings)
+	if len(problems) == 0 {
+		fmt.Fprintf(l.stdout, "%s: %s\n", opened, fit)
+	}
+	return len(problems) == 0
+}
+
+// checkImport checks the content of the configuration file of an importer.
+func (l *fileChecker) checkImport(opened string, data []byte) {
+	c, problems, warnings := config.CheckImport(data)
+	if !l.reportConfiguration(opened, problems, warnings, status.CountNoun(len(c.Owners), "owner")+", fit to be imported") || l.elsewhere {
+		return
+	}
+	c.ResolvePaths(filepath.Dir(opened))
+	identity, err := l.checkProcessFiles(opened, c.ProcessConfig)
+	if err == nil && !identity.ForClients() {
+		l.errorf(c.Identity.Files.Cert, "the certificate is not valid for clients (clientAuth), so owners refuse it; have it issued for clients")
+	}
+	if at, err := os.Stat(c.Persist); err == nil && !at.IsDir() {
+		l.errorf(opened, "persist: %s is a file; name a folder", c.Persist)
+	}
+}
+
+// errorUnlessUsable reports why files of certificates that a key of a configuration names cannot be used.
+func (l *fileChecker) errorUnlessUsable(opened, key string, files mtls.Files, err error) {
+	if err != nil && files != (mtls.Files{}) {
+		l.errorf(opened, "%s: %v", key, err)
+	}
+}
+
+// checkProcessFiles checks the files of certificates that owners and importers have, and returns the
+// identity that they make.
+func (l *fileChecker) checkProcessFiles(opened string, c config.ProcessConfig) (*mtls.Source, error) {
+	identity, err := mtls.Load(c.Identity.Files, nil)
+	l.errorUnlessUsable(opened, "identity.files", c.Identity.Files, err)
+	l.errorUnlessUsable(opened, "status", c.Status.Files, usableFiles(c.Status.Files))
+	return identity, err
+}
+
 // checkCertificates checks the files of certificates that a configuration names, and warns when
 // the certificate of the owner cannot be that of a consumer of the owner that a relay follows.
 func (l *fileChecker) checkCertificates(opened string, c *config.Config) {
 	if l.elsewhere {
 		return
 	}
-	fit := func(key string, files mtls.Files, err error) {
-		if err != nil && files != (mtls.Files{}) {
-			l.errorf(opened, "%s: %v", key, err)
-		}
-	}
-	identity, err := mtls.Load(c.Identity.Files, nil)
-	fit("identity.files", c.Identity.Files, err)
-	fit("status", c.Status.Files, usableFiles(c.Status.Files))
+	identity, err := l.checkProcessFiles(opened, c.ProcessConfig)
 	for _, catalog := range c.Catalogs {
 		for _, s := range catalog.Sources {
 			switch {
 			case s.Registration != nil && s.Registration.Etcd != nil:
-				fit("source "+s.Name, s.Registration.Etcd.TLS, usableClientFiles(s.Registration.Etcd.TLS))
+				l.errorUnlessUsable(opened, "source "+s.Name, s.Registration.Etcd.TLS, usableClientFiles(s.Registration.Etcd.TLS))
 			case s.Consul != nil:
-				fit("source "+s.Name, s.Consul.TLS, usableClientFiles(s.Consul.TLS))
+				l.errorUnlessUsable(opened, "source "+s.Name, s.Consul.TLS, usableClientFiles(s.Consul.TLS))
 			case s.Relay != nil && err == nil && !identity.ForClients():
 				fmt.Fprintf(l.stdout, "%s: warning: the certificate is not valid for clients (clientAuth), so the owner that %s follows refuses it; have it issued for servers and clients\n", c.Identity.Files.Cert, s.Name)
 			}

@@ -55,11 +55,11 @@ func SchemaOf(of reflect.Type, tag reflect.StructTag) *Schema {
 	return s
 }
 
-// Settings returns the keys of a file with the schema, in the order of the struct. Keys that have
-// one name and mean the same in several places are one setting.
-func (s *Schema) Settings(in string) (all []Setting) {
-	s.addSettings(in, "", &all)
-	return all
+// Settings returns the keys of a file with the schema, in the order of the struct, behind those of other
+// files. Keys that have one name and mean the same in several places are one setting.
+func (s *Schema) Settings(in string, others ...Setting) []Setting {
+	s.addSettings(in, "", &others)
+	return others
 }
 
 func (s *Schema) addSettings(in, above string, all *[]Setting) {
@@ -76,7 +76,13 @@ func (s *Schema) addSettings(in, above string, all *[]Setting) {
 			*all = append(*all, Setting{in, []string{path}, "", of.Default, required, of.Description, of.keys})
 		} else {
 			known := &(*all)[same]
-			known.Paths, known.Required = append(known.Paths, path), known.Required && required
+			known.Required = known.Required && required
+			if !slices.Contains(known.Paths, path) {
+				known.Paths = append(known.Paths, path)
+			}
+			if !strings.Contains(known.In, in) {
+				known.In += ", " + in
+			}
 		}
 		of.addSettings(in, path+".", all)
 	}

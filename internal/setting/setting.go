@@ -1,4 +1,4 @@
-// Package setting knows what can be set in a Corefile and in the files of an owner, and what each
+// Package setting knows what can be set in a Corefile and in the files of owners and importers, and what each
 // of that means: for errors, for the reference in the documents, for 'federationctl explain' and
 // for editors.
 //
@@ -14,7 +14,7 @@ import (
 
 // Setting is a property of a Corefile, or a key of a file.
 type Setting struct {
-	In       string   // which file: Corefile, owner.yaml or rules.yaml
+	In       string   // which file: Corefile, owner.yaml, import.yaml or rules.yaml; several, with commas between, if it means the same in each
 	Paths    []string // where it stands in there, such as catalogs.sources.kubernetes.zone; several if it means the same in each place
 	Takes    string   // of a property
 	Default  string   // as it would stand in the file; "" for none

@@ -568,21 +568,25 @@ func TestManyMistakes(t *testing.T) {
 
 func TestRecognize(t *testing.T) {
 	for text, want := range map[string]string{
-		least:                       "configuration",
-		"catalogs:\n- [":            "configuration",
-		`{"catalogs": []}`:          "configuration",
-		"rules: []\nlisten: a\n":    "configuration",
-		"services: []\n":            "catalog",
-		"services: []\nlisten: a\n": "catalog",
-		"services: []\nrules: []\n": "catalog",
-		"services: [\n":             "catalog",
-		"":                          "catalog",
-		"- catalogs: a\n":           "catalog",
-		"other: 1\n":                "catalog",
-		"rules: []\n":               "rules",
-		"rules: [\n":                "rules",
-		`{"rules": []}`:             "rules",
-		"- rules: a\n":              "catalog",
+		least:                        "configuration",
+		"catalogs:\n- [":             "configuration",
+		`{"catalogs": []}`:           "configuration",
+		"rules: []\nlisten: a\n":     "configuration",
+		"services: []\n":             "catalog",
+		"services: []\nlisten: a\n":  "catalog",
+		"services: []\nrules: []\n":  "catalog",
+		"services: [\n":              "catalog",
+		"":                           "catalog",
+		"- catalogs: a\n":            "catalog",
+		"other: 1\n":                 "catalog",
+		"rules: []\n":                "rules",
+		"rules: [\n":                 "rules",
+		`{"rules": []}`:              "rules",
+		"- rules: a\n":               "catalog",
+		leastImport:                  "import",
+		"kubernetes: {}\n":           "import",
+		"metrics: a\nowners: [\n":    "import",
+		"services: []\nowners: []\n": "catalog",
 		"rules: " + strings.Repeat(" ", config.MaxBytes): "catalog",
 	} {
 		if got := config.RecognizeForm([]byte(text)); got != want {
@@ -758,8 +762,12 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, problems, warnings := config.Check(data)
 		config.RecognizeForm(data)
+		i, mistakes, suspicions := config.CheckImport(data)
+		if len(mistakes) == 0 && (len(i.Owners) == 0 || i.Owners[0].Name == "") {
+			t.Errorf("%+v has no mistakes", i)
+		}
 		lines := strings.Count(strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n").Replace(string(data)), "\n") + 1
-		for _, p := range slices.Concat(problems, warnings) {
+		for _, p := range slices.Concat(problems, warnings, mistakes, suspicions) {
 			if p.Line < 0 || p.Line > lines {
 				t.Errorf("problem %q is on line %d of %d", p, p.Line, lines)
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
@@ -42,18 +43,22 @@ func valueFormats() map[string]problem.Format {
 		"key":        textFormat("is no key such as tier or acme.example/tier", func(text string) bool { return validation.IsQualifiedName(text) == nil }),
 		"kind":       textFormat("is not one of "+strings.Join(EndpointKinds(), ", "), func(text string) bool { return slices.Contains(EndpointKinds(), text) }),
 		"label":      textFormat(noLabel, isLabel),
-		"lifetime":   problem.FormatOf(durationOr("forever")),
+		"lifetime":   problem.FormatOf(durationOr("forever", 0)),
 		"member":     textFormat("is not the URL of a member, such as https://etcd-0.example:2379", isMember),
 		"name":       problem.FormatOf(parseName),
 		"namespace":  textFormat(noLabel, func(text string) bool { return text == "*" || isLabel(text) }),
 		"number":     parseNumber,
 		"none":       oneOf("must be none; leave it out for mutual TLS with the identity of the owner", map[string]any{"none": true}),
+		"object":     textFormat("is no name of Services: it has {service} once, and beside that lower-case letters, digits and '-', with a letter before the first of them", isObjectName),
+		"objects":    oneOf("is neither services nor mcs", map[string]any{"services": false, "mcs": true}),
 		"owner":      problem.FormatOf(limits.ParseOwnerName),
-		"patience":   problem.FormatOf(durationOr("never")),
+		"patience":   problem.FormatOf(durationOr("never", 0)),
+		"pattern":    problem.FormatOf(pattern.ParseName),
 		"prefix":     textFormat(fmt.Sprintf("is not a prefix of keys, such as /federation/west: at most %d characters, the first of them '/' and the last another one", mostText), isPrefix),
 		"range":      problem.FormatOf(ParseRange),
 		"registry":   textFormat("is not the address of a registry, such as tcp://registry.nsm-system:5002 or unix:///run/nsm/registry.sock", isRegistry),
 		"replica":    problem.FormatOf(setting.ParseAddress),
+		"retention":  problem.FormatOf(durationOr("forever", catalog.Forever)),
 		"routable":   oneOf("must be routable; leave it out where consumers do not reach pods", map[string]any{"routable": true}),
 		"selector":   problem.FormatOf(parseSelector),
 		"service":    textFormat("is no service, nor a pattern such as shop-*", isPattern),
@@ -103,16 +108,16 @@ func wholeNumber(most int) func(text string) (int, error) {
 	}
 }
 
-// minLifetime is the shortest lifetime of a source: below it a mere reconnect would
-// end what the source publishes.
+// minLifetime is the shortest lifetime of a source, and retention of an owner: below it a mere reconnect would
+// end what they publish.
 const minLifetime = time.Second
 
 // durationOr returns a function that takes a duration as a Corefile does: as Go writes it,
-// as a bare number of seconds, or as the word for endless, for which it returns 0.
-func durationOr(endless string) func(text string) (time.Duration, error) {
+// as a bare number of seconds, or as the word for endless, which stands for a value.
+func durationOr(endless string, value time.Duration) func(text string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {
 		if text == endless {
-			return 0, nil
+			return value, nil
 		}
 		d, err := setting.ParseDuration(text)
 		if err != nil || d < minLifetime {
@@ -196,6 +201,11 @@ func parseSize(text string, tag reflect.StructTag) (any, error) {
 		err = fmt.Errorf("%s is not a size of %s to %s", safetext.Quote(text), setting.FormatSize(least), setting.FormatSize(most))
 	}
 	return size, err
+}
+
+// isObjectName reports whether {service} in a text stands for what makes it the name of a Service.
+func isObjectName(text string) bool {
+	return strings.Contains(text, "{service}") && validation.IsDNS1035Label(strings.Replace(text, "{service}", "a", 1)) == nil
 }
 
 func isLabel(text string) bool { return validation.IsDNS1123Label(text) == nil }

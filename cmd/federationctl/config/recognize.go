@@ -13,6 +13,7 @@ import (
 const (
 	FormCatalog       = "catalog"       // of services
 	FormConfiguration = "configuration" // of an owner
+	FormImport        = "import"        // the configuration of an importer
 	FormRules         = "rules"         // of a registration
 )
 
@@ -20,8 +21,8 @@ const (
 var keyLine = regexp.MustCompile(`(?m)^["']?([a-z_]+)["']?[ \t]*:`)
 
 // RecognizeForm returns the form that the content of a file looks most like, by the keys of
-// its outermost mapping: a catalog has services, and where there are none, a
-// configuration has a key of a configuration, and rules have rules. Everything
+// its outermost mapping: a catalog has services, and where there are none, the configuration of an
+// importer has owners or kubernetes, that of an owner another key of it, and rules have rules. Everything
 // else counts as a catalog. The content may be broken.
 func RecognizeForm(data []byte) (form string) {
 	if len(data) > MaxBytes {
@@ -39,6 +40,8 @@ func RecognizeForm(data []byte) (form string) {
 	}
 	switch known := Schema().Properties; {
 	case slices.Contains(keys, "services"):
+	case slices.Contains(keys, "owners"), slices.Contains(keys, "kubernetes"):
+		return FormImport
 	case slices.ContainsFunc(keys, func(key string) bool { return known[key] != nil }):
 		return FormConfiguration
 	case slices.Contains(keys, "rules"):

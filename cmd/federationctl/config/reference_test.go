@@ -20,23 +20,31 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-var update = flag.Bool("update", false, "write the reference of keys into docs/owner.md")
+var update = flag.Bool("update", false, "write the references of keys into docs/owner.md and docs/import.md")
 
-// TestReference compares the reference of keys in docs/owner.md with the structs that it is made of.
+// TestReference compares the references of keys in docs/owner.md and docs/import.md with the structs
+// that they are made of.
 func TestReference(t *testing.T) {
-	const path, begin, end = "../../../docs/owner.md", " -run TestReference -update -->\n", "<!-- end of the keys -->"
+	compareReference(t, "docs/owner.md", formatReference(config.Schema().Settings("owner.yaml"))+
+		"\nThe file that `registration.rules` names has these keys:\n\n"+formatReference(rules.Schema().Settings("rules.yaml")))
+	compareReference(t, "docs/import.md", formatReference(config.ImportSchema().Settings("import.yaml")))
+}
+
+// compareReference compares what a page has with what it should have.
+func compareReference(t *testing.T, page, want string) {
+	t.Helper()
+	const begin, end = " -run TestReference -update -->\n", "<!-- end of the keys -->"
+	path := "../../../" + page
 	text := string(must.Get(os.ReadFile(path))(t))
 	before, rest, _ := strings.Cut(text, begin)
 	found, after, ok := strings.Cut(rest, end)
 	if !ok {
 		t.Fatalf("%s has no place for the keys", path)
 	}
-	want := formatReference(config.Schema().Settings("owner.yaml")) +
-		"\nThe file that `registration.rules` names has these keys:\n\n" + formatReference(rules.Schema().Settings("rules.yaml"))
 	if *update {
 		must.Do(t, os.WriteFile(path, []byte(before+begin+want+end+after), 0o600))
 	} else if diff := cmp.Diff(want, found); diff != "" {
-		t.Errorf("the keys in docs/owner.md (-want +got); run the test with -update:\n%s", diff)
+		t.Errorf("the keys in %s (-want +got); run the test with -update:\n%s", page, diff)
 	}
 }
 
@@ -75,7 +83,7 @@ func formatReference(all []setting.Setting) string {
 
 // TestEveryKeyIsExplained has one to three sentences for each key that a file may have.
 func TestEveryKeyIsExplained(t *testing.T) {
-	for _, s := range slices.Concat(config.Schema().Settings("owner.yaml"), rules.Schema().Settings("rules.yaml"), setting.PropertySettings()) {
+	for _, s := range slices.Concat(config.Schema().Settings("owner.yaml"), config.ImportSchema().Settings("import.yaml"), rules.Schema().Settings("rules.yaml"), setting.PropertySettings()) {
 		sentences := regexp.MustCompile(`[.:;]( [A-Z0-9*]|$)`).FindAllString(s.Doc, -1)
 		if !strings.HasSuffix(s.Doc, ".") || strings.Count(s.Doc, ". ") > 2 || len(sentences) == 0 {
 			t.Errorf("%s: %q is not one to three sentences", s.Paths[0], s.Doc)
