@@ -1,6 +1,12 @@
 package status
 
-import "time"
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+)
 
 // Imports is what an importer has made of the services of its owners in a cluster.
 type Imports struct {
@@ -17,6 +23,8 @@ type Imports struct {
 	Written int       `json:"written"`           // names whose objects are as they should be
 	Pending int       `json:"pending,omitempty"` // names that are yet to be written
 	Kept    int       `json:"kept,omitempty"`    // names of earlier objects, of which no owner has said yet whether they are still offered, or the guard keeps them
+
+	PendingSince time.Time `json:"pendingSince,omitzero"` // since when there have been such names, without a break
 
 	Refused  map[string]int  `json:"refused,omitempty"`  // names and services that are not written, by reason
 	Problems []ImportProblem `json:"problems,omitempty"` // these, newest first, 20 at most
@@ -63,4 +71,36 @@ type ImportedName struct {
 	Pending bool           `json:"pending,omitempty"` // they are yet to be written
 	Problem *ImportProblem `json:"problem,omitempty"`
 	Rivals  []RivalService `json:"rivals,omitempty"` // 100 at most
+}
+
+// describeWriter returns who writes the objects, as a clause.
+func (i *Imports) describeWriter() string {
+	if i.Leads {
+		return CountNoun(i.Written, "name") + " written"
+	}
+	return "replica " + PrintableWord(i.Leader) + " writes"
+}
+
+// describe returns what is wrong with the objects of which service.
+func (p *ImportProblem) describe() string {
+	return fmt.Sprintf("service %s (%s) of owner %s: %s", safetext.Quote(p.Service), PrintableWord(p.FQDN), PrintableWord(p.Owner), safetext.Printable(cmp.Or(p.Rule, p.Reason, "no more is given")))
+}
+
+// Remedy returns what can be done about the problem.
+func (p *ImportProblem) Remedy() string {
+	switch p.Reason {
+	case ImportNameTaken:
+		return "if nobody needs that object, delete it, and the importer writes its own; otherwise give all imported objects other names with kubernetes.name, such as \"{service}-fed\", and restart"
+	case ImportRival:
+		return "rename one of the services at its owner, or leave one out with import_names"
+	case ImportInvalidName:
+		return "have the owner give the service an fqdn whose labels make a valid name, or correct kubernetes.name"
+	case ImportNoEndpoint:
+		return "have the owner publish an endpoint with a port and an address, or permit its addresses with allow_addresses"
+	case ImportRejected:
+		return "change the quota, the rights or the policy that the API server names; the importer tries again by itself"
+	case ImportNamespace:
+		return "create the namespace, or leave the service out with import_names"
+	}
+	return "have the owner correct the service"
 }

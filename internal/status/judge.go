@@ -84,6 +84,15 @@ const (
 	relayedParked
 	relayedLost
 
+	importedSyncing
+	importedConnecting
+	importedStale
+	importedNearExpiry
+	importedExpired
+	importedRetried
+	importedParked
+	importedDamaged
+
 	certificateExpired
 	certificateAging
 	certificateUnusable
@@ -109,6 +118,14 @@ const (
 	catalogEmpty
 	catalogUnread
 
+	importWritten
+	importStandby
+	importAway
+	importLeaderless
+	importRefused
+	importPending
+	importKept
+
 	processFileBroken
 	processRestart
 	processTurnedAway
@@ -126,6 +143,10 @@ const (
 	confirmPaused = "to withdraw them, run 'federationctl confirm'; to keep them, repair the origin of the source"
 	shareOrRename = "to answer both owners, list the name in share of both blocks; otherwise rename one of the services (at its owner, or here with rename), or change the order of the blocks; a lost owner keeps a name until its retention ends"
 	nothing       = "nothing"
+
+	winObjects   = "repair the owner or the network before the objects are removed; to gain time, raise retention and restart"
+	retryImport  = "the owner refuses this importer: correct identity, owner_ids or api here, or the owner's allow list; the next attempt is within minutes, or at once with 'federationctl retry'"
+	parkedImport = "the owner refuses this importer: correct identity, owner_ids or api here, or the owner's allow list, and then restart or run 'federationctl retry'"
 )
 
 // conditions returns the table of all conditions.
@@ -159,6 +180,15 @@ func conditions() []Condition {
 		relayedParked:     {"relayed owner", "parked", Act, "The owner has turned this consumer away. There is no attempt until the certificates change or the configuration is reloaded.", correctReload, "FederationOwnerCatalogUnavailable"},
 		relayedLost:       {"relayed owner", "lost", Look, "The connection is lost. Consumers count their own retention, or the lifetime of the source runs.", winTime, "FederationOwnerSourceAway"},
 
+		importedSyncing:    {"imported owner", "syncing", Look, "The owner is connected, but its catalog is not complete yet. Until it is, objects of services that it has not sent yet stay as they are.", awaitCatalog, "FederationImportOwnerLost"},
+		importedConnecting: {"imported owner", "connecting", Look, "There is no connection yet, so the owner's catalog is unknown. Objects from before the start stay until the retention ends, and no new ones are written.", "check the network, the addresses of the owner and the certificates in identity", "FederationImportOwnerLost"},
+		importedStale:      {"imported owner", "stale", Look, "The connection is lost. The owner's objects stay as they are until its retention ends.", winObjects, "FederationImportOwnerLost"},
+		importedNearExpiry: {"imported owner", "stale", Act, "The connection is lost. The owner's objects stay as they are until its retention ends.", winObjects, "FederationImportRetentionHalfGone"},
+		importedExpired:    {"imported owner", "expired", Act, "The owner was lost for longer than its retention, so its objects are removed.", "repair the owner or the network; its objects come back with it", "FederationImportOwnerExpired"},
+		importedRetried:    {"imported owner", "parked", Look, "The owner has turned this importer away. The next attempt is within minutes. Its objects stay until its retention ends.", retryImport, "FederationImportOwnerLost"},
+		importedParked:     {"imported owner", "parked", Look, "The owner has turned this importer away. There is no attempt until the certificates change or this process is restarted. Its objects stay until its retention ends.", parkedImport, "FederationImportOwnerLost"},
+		importedDamaged:    {"imported owner", "damaged", Look, "The file of persist could not be used, so some of the owner's services are unknown until its catalog is complete: %s", "repair the owner or the network, and the disk if it damaged the file: the next complete catalog replaces the file", "operating.md: Persistence"},
+
 		certificateExpired:  {"certificate", "expired", Act, "%s has expired.", "replace the file, or repair what renews it; this process reads the file again by itself", "FederationConsumerCertificateExpiring"},
 		certificateAging:    {"certificate", "expires soon", Look, "%s expires in %s.", "renew it, unless renewal is automatic", "FederationConsumerCertificateAging"},
 		certificateUnusable: {"certificate", "unusable", Act, "No connection can be made without a valid certificate: %s.", "repair the files or the SPIFFE agent; the certificate is used as soon as it is there", "FederationConsumerCertificateExpiring"},
@@ -183,6 +213,14 @@ func conditions() []Condition {
 		catalogBehind:      {"catalog", "behind", Look, "A consumer is behind: it has not acknowledged a change for %s.", "look at the consumer that is behind for the longest, and find out what keeps the consumer busy or cut off", "FederationOwnerConsumerLag"},
 		catalogEmpty:       {"catalog", "empty", Well, "The catalog has no service.", "add a first service to a source of the catalog", "At an owner"},
 		catalogUnread:      {"catalog", "no consumers", Well, "No consumer is connected.", "name this owner in a federation block of a CoreDNS, and allow the identity of its certificate here", "At an owner"},
+
+		importWritten:    {"import", "written", Well, "The objects are as they should be.", nothing, "At an importer"},
+		importStandby:    {"import", "standby", Well, "Another replica writes the objects. This one takes over when that one ends.", nothing, "At an importer"},
+		importAway:       {"import", "cluster away", Act, "The API server cannot be asked, so objects stay as they are: %s", "repair the API server, or the way and the credentials of this process; all objects are compared when it answers again", "FederationImportClusterAway"},
+		importLeaderless: {"import", "no leader", Act, "No replica writes objects, because none has the lease federation-import.", "look for the lease in the logs of the replicas; their service account must be allowed to get, create and update it", "FederationImportNoLeader"},
+		importRefused:    {"import", "not written", Look, "The objects of %s are not as they should be (%s).%s", "look at 'federationctl why NAME' for the reason of each name", "FederationImportNotWritten"},
+		importPending:    {"import", "pending", Look, "%s waiting to be written for %s.", "wait; if this lasts, the API server is slow or limits requests: federation_import_requests_total counts its answers by code", "FederationImportNotWritten"},
+		importKept:       {"import", "kept", Look, "The earlier objects of %s are kept: no complete catalog has them or withdraws them yet, or one that is complete lacks too many at once.", "wait until each owner is synced; if each is, ask the owners whether so many services are gone, and if they are, delete their objects or wait until the retention ends", "At an importer"},
 
 		processFileBroken: {"process", "broken", Look, "%s broken, so what was read before stays in force.", "correct the file; the reason names the line", "FederationOwnerFileBroken"},
 		processRestart:    {"process", "restart to apply", Look, "Restart to apply: %s.", "restart the owner; its consumers resume", "At an owner"},
@@ -226,36 +264,32 @@ func (v *Judgement) Advice(i int) string {
 	return remedy
 }
 
-// Judge says how an owner is, for who answers with what it publishes or, if relayed, for who
-// passes it on.
-func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
+// Judge says how an owner is, for a process that follows it: a CoreDNS, an importer, or an owner that
+// relays it.
+func (u *FollowedOwner) Judge(now time.Time, as ProcessRole) (v Judgement) {
 	if u.Failure != "" {
 		v.AddFinding(Finding{Condition{Remedy: u.Remedy, Runbook: "Why there is no stream"}, "No stream: " + u.Failure})
 	}
-	if relayed {
-		v.addCondition(relayedIn(u))
-	} else {
-		if u.Damage != "" {
-			v.addCondition(ownerDamaged, u.Damage)
-		}
-		u.judgeState(&v, now)
+	switch {
+	case u.Damage == "" || as == Owner:
+	case as == Importer:
+		v.addCondition(importedDamaged, u.Damage)
+	default:
+		v.addCondition(ownerDamaged, u.Damage)
 	}
+	u.judgeState(&v, now, as)
 	if last := len(v.Findings) - 1; last >= 0 && u.Failure != "" && u.Remedy != "" {
 		v.Findings[last].Remedy = u.Remedy // for the reason that is found, and no general one
 	}
-	if u.Stale > 0 && !u.Restored.IsZero() && !relayed {
+	if u.Stale > 0 && !u.Restored.IsZero() && as != Owner {
 		v.addCondition(ownerRestored, FormatAge(now, u.Restored))
 	}
 	if u.Stale > 0 && u.State == "synced" {
 		v.addCondition(ownerPaused, CountNoun(u.Stale, "service"))
 	}
 	u.judgeRefusals(&v)
-	conflicts := 0
-	for _, n := range u.Conflicts {
-		conflicts += n
-	}
-	if conflicts > 0 {
-		v.addCondition(ownerConflicts, FormatNumber(conflicts))
+	if n := sumCounts(u.Conflicts); n > 0 {
+		v.addCondition(ownerConflicts, FormatNumber(n))
 	}
 	if len(u.Unshared) > 0 {
 		v.addCondition(ownerUnshared, joinWords(u.Unshared))
@@ -270,16 +304,24 @@ func (u *FollowedOwner) Judge(now time.Time, relayed bool) (v Judgement) {
 	return v
 }
 
-// judgeState adds the condition of the owner's state for a CoreDNS that answers with the owner's
-// records.
-func (u *FollowedOwner) judgeState(v *Judgement, now time.Time) {
-	which := ownerIn(u.State, u.Known, u.NextAttempt)
-	switch which {
-	case ownerStale:
-		if _, percent := u.RemainingRetention(now); percent > 0 && percent < 50 {
-			which = ownerNearExpiry
-		}
-	case ownerParked, ownerRetried:
+// sumCounts returns the sum of counts.
+func sumCounts(of map[string]int) (n int) {
+	for _, count := range of {
+		n += count
+	}
+	return n
+}
+
+// judgeState adds the condition of the owner's state.
+func (u *FollowedOwner) judgeState(v *Judgement, now time.Time, as ProcessRole) {
+	which := conditionIn(as, u.State, u.Known, u.NextAttempt)
+	_, percent := u.RemainingRetention(now)
+	switch near := percent > 0 && percent < 50; {
+	case near && which == ownerStale:
+		which = ownerNearExpiry
+	case near && as == Importer: // also one that is parked, say
+		which = importedNearExpiry
+	case which == ownerParked || which == ownerRetried:
 		has := " It has no records here."
 		if u.Services > 0 {
 			has = " Its last records are still answered, with a TTL of 30 s at most."
@@ -315,29 +357,23 @@ func conditionIndex(of, state string) int {
 	return slices.IndexFunc(conditions(), func(c Condition) bool { return c.Of == of && c.State == state })
 }
 
-// ownerIn returns the condition of an owner in a state.
-func ownerIn(state string, known bool, next time.Time) int {
-	switch which := conditionIndex("owner", state); {
-	case which < 0 || which >= ownerUnknown: // what follows are no states
-		return ownerUnknown
-	case which == ownerComparing && !known:
-		return ownerSyncing
-	case which == ownerRetried && next.IsZero():
-		return ownerParked
-	default:
-		return which
+// conditionIn returns the condition of an owner in a state, for a process of that role that follows
+// the owner.
+func conditionIn(as ProcessRole, state string, known bool, next time.Time) int {
+	of, last, other := "owner", ownerParked, ownerUnknown // what follows the last are no states
+	switch as {
+	case Owner:
+		of, last, other = "relayed owner", relayedLost, relayedLost
+	case Importer:
+		of, last = "imported owner", importedParked
 	}
-}
-
-// relayedIn returns the condition of an owner that a source relays.
-func relayedIn(u *FollowedOwner) int {
-	switch which := conditionIndex("relayed owner", u.State); {
-	case u.State == "synced":
+	switch which := conditionIndex(of, state); {
+	case state == "synced":
 		return ownerSynced
-	case which < 0:
-		return relayedLost
-	case which == relayedRetried && u.NextAttempt.IsZero():
-		return relayedParked
+	case which < 0 || which > last:
+		return other
+	case which == ownerComparing && !known, state == "parked" && next.IsZero():
+		return which + 1 // a state with two conditions
 	default:
 		return which
 	}
@@ -424,7 +460,7 @@ func (s *CatalogSource) Judge(now time.Time) (v Judgement) {
 		v.addCondition(sourceRefused)
 	}
 	if s.Relay != nil {
-		v.addRelayed(s.Relay.Judge(now, true))
+		v.addRelayed(s.Relay.Judge(now, Owner))
 	}
 	return v
 }
@@ -502,15 +538,60 @@ func (p *PublishingOwner) Judge(now time.Time) (v Judgement) {
 	return v
 }
 
+// Judge says how the objects of an importer are, in a word as well.
+func (i *Imports) Judge(now time.Time) (v Judgement, state string) {
+	addWith := func(remedy string, which int, args ...any) {
+		v.addCondition(which, args...)
+		last := &v.Findings[len(v.Findings)-1]
+		last.Remedy = cmp.Or(remedy, last.Remedy)
+	}
+	switch {
+	case i.Failure != "":
+		addWith(i.Remedy, importAway, i.Failure)
+	case !i.Leads && i.Leader == "":
+		v.addCondition(importLeaderless)
+	}
+	if n := sumCounts(i.Refused); n > 0 {
+		newest, remedy := "", ""
+		if len(i.Problems) > 0 {
+			newest, remedy = " The newest: "+i.Problems[0].describe()+".", i.Problems[0].Remedy()
+		}
+		addWith(remedy, importRefused, CountNoun(n, "name"), joinCounts(i.Refused), newest)
+	}
+	if waits := now.Sub(i.PendingSince); i.Pending > 0 && !i.PendingSince.IsZero() && waits > late {
+		v.addCondition(importPending, CountNoun(i.Pending, "name")+" "+wordFor(i.Pending, "has", "have")+" been", FormatSpan(waits))
+	}
+	if i.Kept > 0 {
+		v.addCondition(importKept, CountNoun(i.Kept, "name"))
+	}
+	switch {
+	case len(v.Findings) > 0:
+		return v, v.Findings[0].State
+	case i.Leads:
+		return v, conditions()[importWritten].State
+	}
+	return v, conditions()[importStandby].State
+}
+
 // Judge says how a process is with all that it consists of, in a few sentences, the worst
 // first.
 func (s *Status) Judge() (v Judgement) {
 	if !s.Ready {
 		v.addCondition(processWaits, strings.Join(s.Waiting, ", "))
 	}
-	if s.Role == Consumer {
+	switch s.Role {
+	case Consumer:
 		v.sumOwners(s.Rows())
-	} else {
+	case Importer:
+		objects := Status{Now: s.Now, Imports: s.Imports}
+		v.addWorst(objects.Rows())
+		owners := Status{Role: Importer, Now: s.Now, Owners: s.Owners}
+		v.sumOwners(owners.Rows())
+		slices.SortStableFunc(v.Findings, func(a, b Finding) int { return cmp.Compare(b.Level, a.Level) })
+		if i := s.Imports; i != nil && v.Level == Well {
+			v.addSentencef(Well, "%s.", capitalize(i.describeWriter()))
+		}
+	default:
 		s.sumCatalogs(&v, s.Rows())
 	}
 	return v
@@ -520,7 +601,7 @@ func (s *Status) Judge() (v Judgement) {
 // judgement, or in, which is the state of the owner: a synced owner may have another trouble.
 func (v *Judgement) worstState(in string) string {
 	for _, f := range v.Findings {
-		if f.Of == "owner" && f.Level == v.Level && v.Level > Well {
+		if strings.HasSuffix(f.Of, "owner") && f.Level == v.Level && v.Level > Well {
 			return f.State
 		}
 	}
@@ -562,21 +643,29 @@ func (v *Judgement) sumOwners(owners []TableRow) {
 	}
 }
 
-// sumCatalogs adds the sentences about the catalogs of an owner.
-func (s *Status) sumCatalogs(v *Judgement, rows []TableRow) {
+// addWorst adds what is worst of the first rows that are not well.
+func (v *Judgement) addWorst(rows []TableRow) {
 	const most = 3
 	bad := 0
 	for i := range rows {
 		if of := &rows[i]; of.Level > Well {
 			if bad++; bad <= most {
 				worst := slices.MaxFunc(of.Findings, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) })
-				v.addSentencef(of.Level, "%s%s: %s", strings.ToUpper(of.Name[:1]), of.Name[1:], worst.Says)
+				v.addSentencef(of.Level, "%s: %s", capitalize(of.Name), worst.Says)
 			}
 		}
 	}
 	if more := bad - most; more > 0 {
 		v.addSentencef(Well, "%s more to look at.", FormatNumber(more))
 	}
+}
+
+// capitalize returns a text that begins with a capital.
+func capitalize(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+// sumCatalogs adds the sentences about the catalogs of an owner.
+func (s *Status) sumCatalogs(v *Judgement, rows []TableRow) {
+	v.addWorst(rows)
 	services, consumers := 0, 0
 	for i := range s.Catalogs {
 		services, consumers = services+s.Catalogs[i].Services, consumers+s.Catalogs[i].Streams()
@@ -592,8 +681,9 @@ func (s *Status) sumCatalogs(v *Judgement, rows []TableRow) {
 	}
 }
 
-// TableRow is a part of a process in a table: an owner that is followed or, at an owner, a catalog,
-// one of its sources or, if there is something to say of it, the process. Its texts are printable.
+// TableRow is a part of a process in a table: an owner that is followed, the cluster of an importer or, at
+// an owner, a catalog, one of its sources or, if there is something to say of it, the process. Its
+// texts are printable.
 type TableRow struct {
 	Judgement
 
@@ -619,9 +709,17 @@ func (s *Status) Rows() (rows []TableRow) {
 		u := &s.Owners[i]
 		note := ""
 		if left, _ := u.RemainingRetention(s.Now); left > 0 && u.CertificateError == "" { // which is to be mended first
-			note = "records go in " + FormatSpan(left)
+			note = s.Role.Results() + " go in " + FormatSpan(left)
 		}
-		add(u.Judge(s.Now, false), PrintableWord(u.ID), u.State, u.Since, u.Services, note)
+		add(u.Judge(s.Now, s.Role), PrintableWord(u.ID), u.State, u.Since, u.Services, note)
+	}
+	if i := s.Imports; i != nil {
+		v, state := i.Judge(s.Now)
+		note := ""
+		if len(v.Findings) == 0 {
+			note = i.describeWriter()
+		}
+		add(v, "cluster "+PrintableWord(i.Cluster), state, i.Since, i.Written, note)
 	}
 	if s.Publisher != nil {
 		if v := s.Publisher.Judge(s.Now); v.Level > Well {

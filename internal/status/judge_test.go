@@ -99,8 +99,16 @@ func TestConditions(t *testing.T) {
 
 // TestJudge judges what the golden files of the page do not have.
 func TestJudge(t *testing.T) {
-	owner := func(u FollowedOwner) Judgement { return u.Judge(now, false) }
-	relayed := func(u FollowedOwner) Judgement { return u.Judge(now, true) }
+	owner := func(u FollowedOwner) Judgement { return u.Judge(now, Consumer) }
+	relayed := func(u FollowedOwner) Judgement { return u.Judge(now, Owner) }
+	imported := func(u FollowedOwner) Judgement { return u.Judge(now, Importer) }
+	objects := func(i Imports) Judgement {
+		v, state := i.Judge(now)
+		if len(v.Findings) > 0 && state != v.Findings[0].State {
+			t.Errorf("the objects are %s: %+v", state, v)
+		}
+		return v
+	}
 	source := func(s CatalogSource) Judgement { return s.Judge(now) }
 	for name, tc := range map[string]struct {
 		got  Judgement
@@ -132,6 +140,29 @@ func TestJudge(t *testing.T) {
 		"relay unreached": {relayed(FollowedOwner{State: "connecting"}), []int{relayedConnecting}},
 		"relay parked":    {relayed(FollowedOwner{State: "parked"}), []int{relayedParked}},
 		"relay retried":   {relayed(FollowedOwner{State: "parked", NextAttempt: now}), []int{relayedRetried}},
+		"import synced":   {imported(FollowedOwner{State: "synced", Services: 1}), nil},
+		"import syncing":  {imported(FollowedOwner{State: "syncing", Known: true}), []int{importedSyncing}},
+		"import first":    {imported(FollowedOwner{State: "syncing"}), []int{importedSyncing}},
+		"import unknown":  {imported(FollowedOwner{State: "connecting"}), []int{importedConnecting}},
+		"import half gone": {
+			imported(FollowedOwner{State: "stale", Lost: ago(13 * time.Hour), Expires: now.Add(11 * time.Hour)}), []int{importedNearExpiry},
+		},
+		"import parked, half gone": {
+			imported(FollowedOwner{State: "parked", Lost: ago(13 * time.Hour), Expires: now.Add(11 * time.Hour)}), []int{importedNearExpiry},
+		},
+		"import stale":    {imported(FollowedOwner{State: "stale", Stale: 2, Services: 2, Restored: ago(time.Hour)}), []int{importedStale, ownerRestored}},
+		"import expired":  {imported(FollowedOwner{State: "expired"}), []int{importedExpired}},
+		"import parked":   {imported(FollowedOwner{State: "parked"}), []int{importedParked}},
+		"import retried":  {imported(FollowedOwner{State: "parked", NextAttempt: now}), []int{importedRetried}},
+		"import damaged":  {imported(FollowedOwner{State: "connecting", Damage: "x"}), []int{importedDamaged, importedConnecting}},
+		"import no state": {imported(FollowedOwner{State: "damaged"}), []int{ownerUnknown}},
+		"written":         {objects(Imports{Leads: true, Written: 1, Pending: 2}), nil},
+		"standby":         {objects(Imports{Leader: "b"}), nil},
+		"no leader":       {objects(Imports{}), []int{importLeaderless}},
+		"cluster away":    {objects(Imports{Failure: "x", Kept: 1}), []int{importAway, importKept}},
+		"not written":     {objects(Imports{Leads: true, Refused: map[string]int{ImportRival: 2}}), []int{importRefused}},
+		"pending":         {objects(Imports{Leads: true, Pending: 1, PendingSince: ago(late + 1)}), []int{importPending}},
+		"not long":        {objects(Imports{Leads: true, Pending: 1, PendingSince: ago(late)}), nil},
 		"current":         {source(CatalogSource{State: "current"}), nil},
 		"lapsed":          {source(CatalogSource{State: "lapsed", Away: "x", Lifetime: 3600}), []int{sourceLapsed}},
 		"away":            {source(CatalogSource{State: "away", Away: "x", Lifetime: -1}), []int{sourceAway}},
@@ -160,7 +191,11 @@ func TestJudge(t *testing.T) {
 	if v := source(CatalogSource{State: "current", Relay: &FollowedOwner{State: "parked"}}); v.Level != Act {
 		t.Errorf("a source is as bad as the owner that it relays: %+v", v)
 	}
+	if v := objects(Imports{Failure: "x", Remedy: "y"}); v.Findings[0].Remedy != "y" {
+		t.Errorf("where the reason is known, the remedy is that of the reason, and not %+v", v)
+	}
 	for _, v := range []Judgement{
+		imported(FollowedOwner{State: "stale", Failure: "down", Remedy: "start it"}),
 		owner(FollowedOwner{State: "connecting", Damage: "x", Failure: "down", Remedy: "start it"}), relayed(FollowedOwner{State: "connecting", Failure: "down", Remedy: "start it"}),
 		owner(FollowedOwner{State: "parked", Failure: "down", Remedy: "start it"}), owner(FollowedOwner{State: "stale", Failure: "down", Remedy: "start it"}),
 		source(CatalogSource{State: "away", Lifetime: 3600, Relay: &FollowedOwner{State: "stale", Failure: "down", Remedy: "start it"}}),
@@ -184,12 +219,62 @@ func TestNothingAccepted(t *testing.T) {
 		ID: "o1:8008", State: "synced", Known: true, NotAdmitted: 3,
 		Refusals: []RefusedService{{Service: "web", FQDN: "web.fed.example.", Reason: "out_of_zone", Rule: "outside the zones given to this owner (fde.example.)"}},
 	}}}
-	v := s.Owners[0].Judge(now, false)
+	v := s.Owners[0].Judge(now, Consumer)
 	if f := v.Findings[0]; v.Level != Act || !strings.Contains(f.Says, "(3)") || !strings.HasSuffix(f.Says, "(fde.example.)") || !strings.Contains(f.Remedy, "add its zone to the federation block") {
 		t.Errorf("the judgement is %+v", v)
 	}
 	if sum := s.Judge(); sum.Findings[0].Says != "Act on 1 of 1 owner: 1 refused." {
 		t.Errorf("in sum it says %+v", sum)
+	}
+}
+
+// TestJudgeImporter sums up an importer: what is worst comes first.
+func TestJudgeImporter(t *testing.T) {
+	problem := ImportProblem{Owner: "a", Service: "web", FQDN: "web.a.example.", Object: "fed/web", Reason: ImportNameTaken, Rule: "somebody else has made it"}
+	lost := FollowedOwner{ID: "b", State: "stale", Services: 2, Stale: 2, Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour)}
+	well := FollowedOwner{ID: "a", State: "synced", Services: 3}
+	for _, tc := range []struct {
+		Imports
+
+		owners []FollowedOwner
+		want   []string
+	}{
+		{Imports{Leads: true, Written: 3}, []FollowedOwner{well}, []string{"1 owner synced, 3 services.", "3 names written."}},
+		{Imports{Leader: "pod-b"}, []FollowedOwner{well}, []string{"1 owner synced, 3 services.", "Replica pod-b writes."}},
+		{Imports{Leads: true, Refused: map[string]int{ImportNameTaken: 1}, Problems: []ImportProblem{problem}}, []FollowedOwner{well}, []string{
+			`Cluster https://k:6443: The objects of 1 name are not as they should be (name_taken 1). The newest: service "web" (web.a.example) of owner a: somebody else has made it.`,
+			"1 owner synced, 3 services.",
+		}},
+		{Imports{Leads: true, Kept: 1}, []FollowedOwner{well, {ID: "c", State: "expired"}}, []string{
+			"Act on 1 of 2 owners: 1 expired.",
+			"Cluster https://k:6443: The earlier objects of 1 name are kept: no complete catalog has them or withdraws them yet, or one that is complete lacks too many at once.",
+		}},
+		{Imports{Failure: "connection refused"}, []FollowedOwner{lost}, []string{
+			"Cluster https://k:6443: The API server cannot be asked, so objects stay as they are: connection refused", "Look at 1 of 1 owner: 1 stale.",
+		}},
+	} {
+		tc.Cluster = "https://k:6443"
+		s := Status{Role: Importer, Now: now, Ready: true, Owners: tc.owners, Imports: &tc.Imports}
+		v := s.Judge()
+		var says []string
+		for _, f := range v.Findings {
+			says = append(says, f.Says)
+		}
+		if d := cmp.Diff(tc.want, says); d != "" || v.Level != v.Findings[0].Level {
+			t.Errorf("%s (-want +got):\n%s", v.Level, d)
+		}
+	}
+	s := Status{Role: Importer, Now: now, Ready: true, Owners: []FollowedOwner{lost}}
+	if rows := s.Rows(); rows[0].Note != "objects go in 23 h" {
+		t.Errorf("the row of a lost owner is %+v", rows[0])
+	}
+	remedies := make(map[string]string)
+	for _, reason := range []string{ImportNameTaken, ImportRival, ImportInvalidName, ImportNoEndpoint, ImportRejected, ImportNamespace, "of a later version"} {
+		remedy := (&ImportProblem{Reason: reason}).Remedy()
+		if of, twice := remedies[remedy]; twice {
+			t.Errorf("%s and %s have one remedy: %s", of, reason, remedy)
+		}
+		remedies[remedy] = reason
 	}
 }
 

@@ -42,14 +42,26 @@ func (w *NameExplanation) Lines() []string {
 	if owner, r, refused := w.firstRefusal(nil); refused {
 		e.Broken, e.Correction = describeRefusal(owner, &r), r.Remedy()
 	}
-	e.splitParts(w.Refused)
+	parts := w.Refused
+	if w.Role == Importer {
+		found := &BlockAnswer{Verdict: NoName}
+		if len(w.Imports) > 0 {
+			found.Verdict = Live
+			parts = slices.DeleteFunc(slices.Clone(parts), func(p OwnerPart) bool {
+				return !slices.ContainsFunc(w.Imports, func(i ImportedName) bool { return i.Owner == p.ID })
+			})
+		}
+		found.Owners = parts
+		e.Remedies = remediesFor(found, Importer)
+	}
+	e.splitParts(parts)
 	return textRenderer{w.Now}.renderLines(e)
 }
 
 // explainAnswer returns the data of the template for answer i.
 func (w *NameExplanation) explainAnswer(i int) explainedAnswer {
 	a := &w.Answers[i]
-	e := explainedAnswer{NameExplanation: w, BlockAnswer: a, Before: w.answerBefore(i), Remedies: remediesFor(a)}
+	e := explainedAnswer{NameExplanation: w, BlockAnswer: a, Before: w.answerBefore(i), Remedies: remediesFor(a, Consumer)}
 	if at := holderOf(a); at >= 0 {
 		e.HolderState = a.Owners[at].State
 	}
@@ -185,8 +197,8 @@ func describeKind(is string) string {
 	return said
 }
 
-// remediesFor returns the remedies for an answer, each once.
-func remediesFor(a *BlockAnswer) (list []string) {
+// remediesFor returns the remedies for an answer of a process of that role, each once.
+func remediesFor(a *BlockAnswer, as ProcessRole) (list []string) {
 	add := func(s string) {
 		if !slices.Contains(list, s) {
 			list = append(list, s)
@@ -213,7 +225,7 @@ func remediesFor(a *BlockAnswer) (list []string) {
 	for i := range a.Owners {
 		p := &a.Owners[i]
 		// A reason why there is no stream has a remedy of its own, which stands with it.
-		which := ownerIn(p.State, p.Known, p.NextAttempt)
+		which := conditionIn(as, p.State, p.Known, p.NextAttempt)
 		if ownerMatters(a, i) && which != ownerSynced && which != ownerUnknown && p.Remedy == "" {
 			add(conditions()[which].Remedy)
 		}
@@ -221,7 +233,7 @@ func remediesFor(a *BlockAnswer) (list []string) {
 			add("if the service should be here, widen import_names")
 		}
 		if p.NotAdmitted != "" && a.Verdict != Refused { // or the refusal says what to do
-			add("if the service should be here, change the zones of the federation block or its rename, or have the owner choose another name")
+			add("if the service should be here, change the zones that the owner has here or a rename, or have the owner choose another name")
 		}
 		if len(p.Refusals) > 0 {
 			add(p.Refusals[0].Remedy())
@@ -249,7 +261,7 @@ func describeRefusal(owner string, r *RefusedService) string {
 func (r *RefusedService) Remedy() string {
 	switch federation.Reason(r.Reason) { //nolint:exhaustive // the others depend on the owner alone
 	case federation.ReasonOutOfZone:
-		return "if the service should be here, add its zone to the federation block, or have the owner use a zone of the block"
+		return "if the service should be here, add its zone to the federation block (or to zones of an importer), or have the owner use a zone that is there"
 	case federation.ReasonReservedName:
 		return "have the owner choose another name: the zone needs this one for itself"
 	case federation.ReasonName:

@@ -1,4 +1,4 @@
-// Package status describes a CoreDNS with the plugin, or an owner, for the
+// Package status describes a CoreDNS with the plugin, an owner or an importer, for the
 // person on call: its state, its services, and why a name is answered as it is. The types
 // are the JSON of the status endpoint, whose paths begin with /v1: package page
 // serves them, and federationctl reads them.
@@ -24,6 +24,14 @@ const (
 	Owner    ProcessRole = "owner"    // federationctl serve
 	Importer ProcessRole = "importer" // federationctl import
 )
+
+// Results returns what a process makes of the services that it follows, in a word.
+func (r ProcessRole) Results() string {
+	if r == Importer {
+		return "objects"
+	}
+	return "records"
+}
 
 // Status is a process at a glance. It is the answer to GET /v1/status.
 type Status struct {

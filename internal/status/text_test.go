@@ -242,11 +242,52 @@ func TestLinesOfOwner(t *testing.T) {
 	}
 }
 
+// TestLinesOfImporter has what an importer says of a name.
+func TestLinesOfImporter(t *testing.T) {
+	synced := OwnerPart{ID: "mesh-a", State: "synced", Known: true, Since: ago(time.Hour)}
+	lost := OwnerPart{ID: "mesh-b", State: "stale", Known: true, Since: ago(time.Hour), Expires: now.Add(23 * time.Hour), Failure: "Unavailable: connection refused"}
+	web := ImportedName{
+		Object: "fed/web", Kind: "Service", Owner: "mesh-a", Service: "web", FQDN: "web.a.fed.example.", ClusterIP: []string{"10.96.0.7"}, Endpoints: []string{"192.0.2.1:443", "[2001:db8::1]:443"},
+	}
+	taken, stale, kept, pending := web, web, ImportedName{Object: "fed/web", Kind: "Service", Kept: true}, web
+	taken.Problem = &ImportProblem{At: ago(time.Minute), Reason: ImportNameTaken, Rule: "fed/web is an object of somebody else"}
+	taken.ClusterIP, taken.Endpoints = nil, nil
+	stale.Owner, stale.Stale, stale.Expires = "mesh-b", true, now.Add(23*time.Hour)
+	stale.Rivals = []RivalService{{Owner: "mesh-a", Service: "web2", FQDN: "web.a.fed.example.", Rule: "service web of mesh-b is older"}}
+	pending.Pending, pending.Stale = true, true
+	refused := synced
+	refused.Refusals = []RefusedService{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside the zones given to this owner (a.fed.example.)"}}
+	gone, excluded := synced, synced
+	gone.Gone = []GoneService{{ago(time.Hour), "web", "web.fed.example.", "withdrawn"}}
+	excluded.NotImported = "import_names *.pay.example"
+	for name, tc := range map[string]struct {
+		imports []ImportedName
+		owners  []OwnerPart
+	}{
+		"written":  {[]ImportedName{web}, []OwnerPart{synced, lost}},
+		"taken":    {[]ImportedName{taken}, []OwnerPart{synced, lost}},
+		"stale":    {[]ImportedName{stale}, []OwnerPart{synced, lost}},
+		"kept":     {[]ImportedName{kept, pending}, []OwnerPart{synced, lost}},
+		"refused":  {nil, []OwnerPart{refused, lost}},
+		"gone":     {nil, []OwnerPart{gone}},
+		"excluded": {nil, []OwnerPart{excluded}},
+		"missing":  {nil, []OwnerPart{synced}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			why := NameExplanation{Role: Importer, Now: now, Name: "web.fed.example.", Type: "A", Imports: tc.imports, Refused: tc.owners}
+			lines := why.Lines()
+			checkText(t, lines)
+			checkGolden(t, "import-"+name, strings.Join(lines, "\n")+"\n")
+		})
+	}
+}
+
 // TestLinesOfNothing has explanations without an answer.
 func TestLinesOfNothing(t *testing.T) {
 	for role, want := range map[ProcessRole]string{
 		Consumer: "web.example A: not answered here: the name is in none of the zones of the federation blocks",
 		Owner:    "web.example: this owner has no catalog",
+		Importer: "web.example: no object is written for this name",
 	} {
 		why := NameExplanation{Role: role, Now: now, Name: "web.example.", Type: "A"}
 		if got := why.Lines(); got[0] != want {
@@ -270,12 +311,21 @@ func testStatus(role ProcessRole) *Status {
 		Refusals:    []RefusedService{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},
 		Certificate: now.Add(100 * time.Hour), Authority: now.Add(1000 * time.Hour),
 	}
-	if role == Consumer {
+	if role != Owner {
 		s.Ready, s.Waiting = false, []string{"the first catalog of o3:8008"}
 		s.Owners = []FollowedOwner{
 			{ID: "o1:8008", State: "synced", Since: ago(time.Minute), Known: true, LastSync: ago(time.Minute), Services: 1, Instances: 1, Octets: 700},
 			lost,
 			{ID: "o3:8008", State: "connecting", Retention: 86400},
+		}
+		if role == Importer {
+			s.Imports = &Imports{
+				Config: "import.yaml", Cluster: "https://10.0.0.1:6443", Namespace: "fed", As: "services", Leads: true, Leader: "pod-a", Written: 7, Pending: 1, Kept: 2,
+				Failure: "connection refused", Remedy: "start it", Since: ago(time.Minute), PendingSince: ago(time.Minute),
+				Refused: map[string]int{ImportRival: 1}, Problems: []ImportProblem{{ago(time.Minute), "o1:8008", "web", "web.fed.example.", "fed/web", ImportRival, "an earlier service has the name"}},
+				Requests: map[string]uint64{"0": 1, "201": 7},
+			}
+			return s
 		}
 		s.Zones = []Zone{{Name: "fed.example.", Servers: []string{"dns://.:53"}, Serial: 12, Owners: []string{"o1:8008", "o2:8008/east"}}}
 		return s
@@ -361,6 +411,12 @@ func TestHostileText(t *testing.T) {
 		var why NameExplanation
 		fill(reflect.ValueOf(&why.Catalogs).Elem(), text, min(n, 6))
 		checkText(t, why.Lines())
+		why = NameExplanation{Name: text, Type: text, Role: Importer}
+		checkText(t, why.Lines())
+		fill(reflect.ValueOf(&why.Refused).Elem(), text, n)
+		checkText(t, why.Lines())
+		fill(reflect.ValueOf(&why.Imports).Elem(), text, n)
+		checkText(t, why.Lines())
 		why = NameExplanation{Name: text, Type: text}
 		checkText(t, why.Lines())
 		why.Answers = make([]BlockAnswer, 1)
@@ -371,7 +427,10 @@ func TestHostileText(t *testing.T) {
 		}
 		var status Status
 		fill(reflect.ValueOf(&status).Elem(), text, min(n, 6))
-		checkRows(t, &status)
+		for _, role := range []ProcessRole{Consumer, Owner, Importer} {
+			status.Role = role
+			checkRows(t, &status)
+		}
 	}
 }
 
@@ -393,7 +452,7 @@ func checkRows(t *testing.T, s *Status) {
 
 // FuzzText reads what a process says, as federationctl does, and shows it.
 func FuzzText(f *testing.F) {
-	for _, seed := range []any{testStatus(Consumer), testStatus(Owner)} {
+	for _, seed := range []any{testStatus(Consumer), testStatus(Owner), testStatus(Importer)} {
 		data := must.Get(json.Marshal(seed))(f)
 		f.Add(data)
 	}

@@ -27,7 +27,7 @@ type NameExplanation struct {
 	Catalogs []CatalogPublication `json:"catalogs,omitempty"`
 
 	// Imports has those names of an importer's objects that belong to the name: as an fqdn, as
-	// the name of a service or of an object. Owners of Refused and Gone have a part in it.
+	// the name of a service or of an object. Refused has all owners of the importer then.
 	Imports []ImportedName `json:"imports,omitempty"`
 }
 

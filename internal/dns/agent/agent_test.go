@@ -153,7 +153,7 @@ func TestDenialsOfLostOwner(t *testing.T) {
 		stop()
 		time.Sleep(catalog.Grace - time.Nanosecond)
 		expect("within the grace", "192.0.2.1 60", false)
-		if u := w.agent.OwnerReports(time.Now())[1]; u.State != "synced" || u.Failure != "" || !u.Lost.IsZero() || !u.NextAttempt.IsZero() || u.Judge(time.Now(), false).Level > status.Well {
+		if u := w.agent.OwnerReports(time.Now())[1]; u.State != "synced" || u.Failure != "" || !u.Lost.IsZero() || !u.NextAttempt.IsZero() || u.Judge(time.Now(), status.Consumer).Level > status.Well {
 			t.Errorf("within the grace a loss is reported: %+v", u)
 		}
 		time.Sleep(time.Nanosecond)

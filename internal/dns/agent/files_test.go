@@ -44,11 +44,11 @@ func TestUnusableFiles(t *testing.T) {
 			t.Errorf("%d attempts in 20 minutes", n)
 		}
 		all := w.agent.OwnerReports(time.Now()) // by their names
-		if v := all[0].Judge(time.Now(), false); v.Level != status.Well {
+		if v := all[0].Judge(time.Now(), status.Consumer); v.Level != status.Well {
 			t.Errorf("the other owner: %+v", v)
 		}
 		u := all[1]
-		if v := u.Judge(time.Now(), false); v.Level != status.Act || u.Failure == "" || u.Failure != u.CertificateError || !strings.Contains(u.Remedy, w.files.Cert) {
+		if v := u.Judge(time.Now(), status.Consumer); v.Level != status.Act || u.Failure == "" || u.Failure != u.CertificateError || !strings.Contains(u.Remedy, w.files.Cert) {
 			t.Errorf("the owner is %v: %+v; there is no stream because of %q, and to do is %q", v.Level, v.Findings, u.Failure, u.Remedy)
 		}
 		w.rotate()

@@ -130,7 +130,7 @@ func TestHostileTexts(t *testing.T) {
 		}
 		return shape(t, w.Body.String())
 	}
-	for _, role := range []status.ProcessRole{status.Consumer, status.Owner} {
+	for _, role := range []status.ProcessRole{status.Consumer, status.Owner, status.Importer} {
 		for _, path := range paths {
 			want := ask(role, "text", path)
 			for _, text := range []string{
@@ -153,11 +153,11 @@ func FuzzRequest(f *testing.F) {
 		f.Add(uint8(3), name, "<b>", "-1", true)
 	}
 	paths := []string{"/", "/services", "/v1/status", "/v1/why", "/v1/catalog"}
-	sources := []*fixed{consumer(), owner()}
+	sources := []*fixed{consumer(), owner(), importer()}
 	f.Fuzz(func(t *testing.T, path uint8, text, qtype, limit string, ofOwner bool) {
 		source := sources[0]
 		if ofOwner {
-			source = sources[1]
+			source = sources[1+len(text)%2]
 		}
 		query := url.Values{"name": {text}, "after": {text}, "of": {text}, "type": {qtype}, "limit": {limit}}
 		if path >= 128 {

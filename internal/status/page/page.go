@@ -57,7 +57,7 @@ func contentPolicy() string {
 // nameQuestion is the name box with its answer.
 type nameQuestion struct {
 	Name, Type string
-	Types      []string // to choose from; none for an owner, which looks at names only
+	Types      []string // to choose from; none for an owner or an importer, which look at names only
 	Error      string
 	Blocks     []*answerBlock
 }
@@ -142,7 +142,7 @@ type serviceListing struct {
 	Refreshed      bool // never
 	Error          string
 	More           bool // there are others
-	Consumer       bool // whose services are older than its start where they have no time
+	Consumer       bool // or importer, whose services are older than its start where they have no time
 	List           []listedService
 }
 
@@ -180,7 +180,7 @@ func (h statusHandler) serveListing(w http.ResponseWriter, r *http.Request) {
 	}
 	defer read()
 	s, words := h.source.Status(), strings.Fields(v.Match)
-	v.Consumer = s.Role == status.Consumer
+	v.Consumer = s.Role != status.Owner
 	for service, err := range services {
 		if v.More = len(v.List) == mostListed; v.More || r.Context().Err() != nil {
 			break

@@ -108,11 +108,43 @@ func owner() *fixed {
 	}, why: status.NameExplanation{Role: status.Owner, Now: noon, Catalogs: []status.CatalogPublication{{}}}}
 }
 
+// cluster is the API server of the importer.
+const cluster = "https://10.96.0.1:443"
+
+func importer() *fixed {
+	problem := status.ImportProblem{At: ago(time.Minute), Owner: "mesh-a", Service: hostile, FQDN: "web.a.fed.example.", Object: "fed/web", Reason: status.ImportNameTaken, Rule: "fed/web is an object of somebody else"}
+	return &fixed{status: status.Status{
+		Role: status.Importer, Version: "v1.2.3", Host: "import-0", PID: 7, Now: noon, Began: ago(3 * time.Hour), Ready: true,
+		Owners: []status.FollowedOwner{
+			{ID: "mesh-a", State: "synced", Since: ago(3 * time.Hour), Known: true, LastSync: ago(3 * time.Hour), Retention: 86400, Services: 120, Instances: 240, Octets: 61 << 10, Updates: status.EventRate{LastHour: 3, Last: ago(time.Minute)}},
+			{
+				ID: "mesh-b", State: "stale", Since: ago(2 * time.Hour), Known: true, Lost: ago(2 * time.Hour), Expires: noon.Add(22 * time.Hour), Retention: 86400,
+				Services: 9, Instances: 9, Octets: 900, Stale: 9, Failure: "Unavailable: connection refused", Remedy: "start the owner", NextAttempt: noon.Add(4 * time.Second),
+			},
+			{ID: "mesh-c", State: "stale", Since: ago(2 * time.Hour), Known: true, Lost: ago(2 * time.Hour), Services: 1, Stale: 1},
+		},
+		Imports: &status.Imports{
+			Config: "import.yaml", Cluster: cluster, Namespace: "fed", As: "services", Leads: true, Leader: "import-0_1", Written: 1240, Pending: 3, Kept: 12,
+			PendingSince: ago(2 * time.Minute), Refused: map[string]int{status.ImportNameTaken: 1, status.ImportRival: 2}, Problems: []status.ImportProblem{problem, problem},
+			Requests: map[string]uint64{"0": 1, "201": 2480, "429": 7},
+		},
+	}, why: status.NameExplanation{
+		Role: status.Importer, Now: noon, Refused: []status.OwnerPart{{ID: "mesh-a", State: "synced", Known: true}}, Imports: []status.ImportedName{{
+			Object: "fed/web", Kind: "Service", Owner: "mesh-a", Service: hostile, FQDN: "web.a.fed.example.", Problem: &problem,
+		}},
+	}}
+}
+
 // TestPages compares whole pages with golden files, without their style, and sees to it
 // that no text of a peer becomes markup or a control character on any of them.
 func TestPages(t *testing.T) {
 	ready := consumer()
 	ready.status.Owners = ready.status.Owners[:1]
+	standby, away := importer(), importer()
+	standby.status.Owners = standby.status.Owners[:1]
+	standby.status.Imports = &status.Imports{Cluster: cluster, As: "mcs", Leader: "import-1_<b>"}
+	away.status.Owners, away.status.Ready, away.status.Waiting = nil, false, []string{"the API server"}
+	away.status.Imports = &status.Imports{Cluster: cluster, Namespace: "fed", Since: ago(time.Minute), Failure: hostile, Remedy: "start the API server"}
 	shared := consumer()
 	shared.status.Owners = shared.status.Owners[:1]
 	shared.why.Answers[0].Holder.Shared = []status.SharedEndpoint{
@@ -138,6 +170,10 @@ func TestPages(t *testing.T) {
 		"why-nearest": {missing, "/?name=wbe.fed.example&type=SRV", 200},
 		"why-owner":   {owner(), "/?name=web.fed.example", 200},
 		"why-wrong":   {ready, "/?name=%3cb%3e..%e2%80%ae&type=%3cb%3e", 400},
+		"importer":    {importer(), "/", 200},
+		"why-import":  {importer(), "/?name=web.a.fed.example", 200},
+		"standby":     {standby, "/", 200},
+		"no-cluster":  {away, "/", 200},
 		"services":    {consumer(), "/services?of=o1.example:8008&after=a%3cb%3e", 200},
 		"no-such":     {consumer(), "/services?of=%3cb%3e%e2%80%ae", 404},
 		"no-owners":   {&fixed{status: status.Status{Role: status.Consumer, Now: noon, Began: noon, Ready: true}}, "/", 200},
@@ -151,7 +187,7 @@ func TestPages(t *testing.T) {
 			if w.Code != tc.code {
 				t.Errorf("the code is %d, expected %d", w.Code, tc.code)
 			}
-			page := strings.ReplaceAll(unscripted(w.Body.String()), status.ManualBase, "") // the only links that lead elsewhere
+			page := strings.NewReplacer(status.ManualBase, "", cluster, "CLUSTER").Replace(unscripted(w.Body.String())) // the only links that lead elsewhere, and a text
 			for _, never := range []string{"<script", "<b>", "\u202e", "\x1b", "onclick", "style=", "http://", "https://", "ZgotmplZ", "&lt;nil"} {
 				if strings.Contains(page, never) {
 					t.Errorf("the page has %q in it", never)

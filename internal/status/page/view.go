@@ -88,11 +88,13 @@ type ownerView struct {
 	shownVerdict
 
 	Link      bool   // to its services
+	Results   string // of its services: records or objects
 	Of, Token string // to try it now; the token is empty where there is nothing to try
 }
 
-func newOwnerView(now time.Time, u *status.FollowedOwner, link bool, of, token string) *ownerView {
-	v := &ownerView{FollowedOwner: u, shownVerdict: shownVerdict{u.Judge(now, !link), u.State, now}, Link: link}
+// newOwnerView returns an owner that a process of that role follows.
+func newOwnerView(now time.Time, u *status.FollowedOwner, as status.ProcessRole, of, token string) *ownerView {
+	v := &ownerView{FollowedOwner: u, shownVerdict: shownVerdict{u.Judge(now, as), u.State, now}, Link: as != status.Owner, Results: as.Results()}
 	if u.Failure != "" {
 		v.Of, v.Token = of, token
 	}
@@ -111,10 +113,10 @@ func (v *ownerView) Next() string {
 // while the retention does not count.
 func (v *ownerView) RetentionUsed() string {
 	if left, _ := v.RemainingRetention(v.now); left > 0 {
-		return fmt.Sprintf("%s of %s used, records go in %s", status.FormatSpan(v.now.Sub(v.Lost)), status.FormatSeconds(v.Retention), status.FormatSpan(left))
+		return fmt.Sprintf("%s of %s used, %s go in %s", status.FormatSpan(v.now.Sub(v.Lost)), status.FormatSeconds(v.Retention), v.Results, status.FormatSpan(left))
 	}
 	if v.Link && v.State != "synced" && v.Stale > 0 && !v.Lost.IsZero() && v.Expires.IsZero() {
-		return "no limit, records stay until the owner is back"
+		return "no limit, " + v.Results + " stay until the owner is back"
 	}
 	return ""
 }
@@ -158,7 +160,7 @@ func newCatalogView(now time.Time, i int, c *status.Catalog, token string) *cata
 			for i := range of.Findings {
 				of.Findings[i].Remedy = "" // it stands below, with the owner
 			}
-			of.Upstream = newOwnerView(now, s.Relay, false, c.Name, token)
+			of.Upstream = newOwnerView(now, s.Relay, status.Owner, c.Name, token)
 		}
 		if s.Paused > 0 {
 			of.Of, of.Token = c.Name, token
@@ -183,6 +185,12 @@ type publisherView struct {
 	shownVerdict
 }
 
+// importsView is what an importer writes.
+type importsView struct {
+	*status.Imports
+	shownVerdict
+}
+
 // processOverview is the page of a process.
 type processOverview struct {
 	*status.Status
@@ -191,19 +199,21 @@ type processOverview struct {
 	Title, Heading, Self string
 	Up                   string
 	Consumer, Refreshed  bool
+	Follows              bool // owners
 	Why                  nameQuestion
 	Owners               []*ownerView
 	Catalogs             []*catalogView
 	Publisher            *publisherView
+	Imports              *importsView
 }
 
 func newOverview(s *status.Status, token string) *processOverview {
-	v := &processOverview{Status: s, shownVerdict: shownVerdict{Judgement: s.Judge(), now: s.Now}, Heading: "Federation owner", Up: status.FormatSpan(s.Now.Sub(s.Began)), Consumer: s.Role == status.Consumer, Refreshed: true}
+	v := &processOverview{Status: s, shownVerdict: shownVerdict{Judgement: s.Judge(), now: s.Now}, Heading: "Federation owner", Up: status.FormatSpan(s.Now.Sub(s.Began)), Consumer: s.Role == status.Consumer, Follows: s.Role != status.Owner, Refreshed: true}
 	if !s.Ready {
 		v.Findings = v.Findings[1:] // the page has what is waited for below
 	}
 	for i := range s.Owners {
-		v.Owners = append(v.Owners, newOwnerView(s.Now, &s.Owners[i], true, s.Owners[i].ID, token))
+		v.Owners = append(v.Owners, newOwnerView(s.Now, &s.Owners[i], s.Role, s.Owners[i].ID, token))
 	}
 	sortWorst(v.Owners, func(u *ownerView) status.Level { return u.Level })
 	for i := range s.Catalogs {
@@ -213,8 +223,15 @@ func newOverview(s *status.Status, token string) *processOverview {
 	if s.Publisher != nil {
 		v.Publisher = &publisherView{s.Publisher, shownVerdict{Judgement: s.Publisher.Judge(s.Now), now: s.Now}}
 	}
-	if v.Consumer {
+	if s.Imports != nil {
+		judged, word := s.Imports.Judge(s.Now)
+		v.Imports = &importsView{s.Imports, shownVerdict{judged, word, s.Now}}
+	}
+	switch s.Role {
+	case status.Consumer:
 		v.Heading = "CoreDNS federation"
+	case status.Importer:
+		v.Heading = "Federation importer"
 	}
 	v.Word = "Not ready"
 	if s.Ready {
