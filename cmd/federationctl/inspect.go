@@ -41,7 +41,7 @@ func (o *statusOptions) runOnEndpoint(
 	command *cobra.Command, ask func(e *inspect.Endpoint, args []string, out io.Writer) error,
 ) *cobra.Command {
 	o.addFlags(command)
-	command.Flags().StringVar(&o.at, "at", "", "`URL` of the status endpoint, or host[:port]; none: "+inspect.ConsumerAt+" of a CoreDNS or, where nothing listens there, "+inspect.OwnerAt+" of an owner")
+	command.Flags().StringVar(&o.at, "at", "", "`URL` of the status endpoint, or host[:port]; none: "+inspect.ConsumerAt+" of a CoreDNS or, where nothing listens there, "+inspect.OwnerAt+" of an owner or "+inspect.ImporterAt+" of an importer")
 	command.RunE = func(command *cobra.Command, args []string) error {
 		endpoint, err := o.newEndpoint(o.at)
 		if err != nil {
@@ -76,12 +76,13 @@ func whyCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
 	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "why NAME [TYPE]",
-		Short: "Explain why a running CoreDNS or owner answers a name as it does",
+		Short: "Explain what a running CoreDNS, owner or importer makes of a name",
 		Long: `why asks a CoreDNS with the plugin why it answers NAME as it does. The explanation names
 the zone, the owner and the service, and says since when and until when the records are
 answered. It lists other services with the name, what was refused, left out or withdrawn,
 and what to do. An owner explains which of its catalogs have NAME, as an fqdn, as the name
-of a service or below an fqdn, and which consumers are told of it.
+of a service or below an fqdn, and which consumers are told of it. An importer shows the
+objects of NAME, also by the name of a service or object, and why some are not written.
 
 NAME is absolute, with or without its final dot. TYPE is A by default.
 
@@ -122,10 +123,10 @@ func retryCommand(ctx context.Context) *cobra.Command {
 	var of string
 	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "retry",
-		Short: "Have a running CoreDNS or relay try an owner that is lost now",
+		Short: "Have a running CoreDNS, relay or importer try an owner that is lost now",
 		Long: `retry has a process connect at once to an owner that is lost or parked, so that nobody has
-to wait for the next attempt after a repair. --of names the owner that a CoreDNS follows
-or, at a relay, the server name of the catalog that the relay passes on. 'federationctl
+to wait for the next attempt after a repair. --of names the owner that is followed or, at
+a relay, the server name of the catalog that the relay passes on. 'federationctl
 status' lists them, and shows whether the attempt succeeded. There is at most one attempt
 in a second.
 

@@ -26,11 +26,11 @@ func statusCommand(ctx context.Context) *cobra.Command {
 	o := overviewOptions{interval: 2 * time.Second}
 	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "status",
-		Short: "Show how a running CoreDNS or owner is doing",
+		Short: "Show how a running CoreDNS, owner or importer is doing",
 		Long: `status shows a table of a process, with what is worst on top: a line for each owner that a
-CoreDNS with the plugin follows, or for each catalog and source of an owner. A level is
-well, look (by day: names are still answered) or act (now: names are missing, or will
-be). Below the table stands what is wrong, and what to do. -o json shows everything.
+CoreDNS with the plugin or an importer follows, for the cluster of an importer, or for each
+catalog and source of an owner. A level is well, look (by day: names are still answered)
+or act (now: names are missing, or will be). Below the table stands what is wrong, and what to do. -o json shows everything.
 
 --check is for monitoring systems. It prints a line with performance data, and a line for
 each thing that is not well. The exit code is 0 for well, 1 for look, 2 for act or if no

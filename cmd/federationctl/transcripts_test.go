@@ -39,7 +39,7 @@ func transcript(t *testing.T, name, dir string, environment map[string]string) {
 	t.Helper()
 	path := filepath.Join(transcripts, name+".txt")
 	want := string(must.Get(os.ReadFile(path))(t))
-	long := regexp.MustCompile(`^(\{|federationctl: |FEDERATION |act: |look: |OP |upsert |CATALOG |mesh-a|(api|shop) +(api|shop)|- |  federationctl |tcp://|SERVICE +NODE|shop.fed.example +tcp|time=|\S+:\d+: )`) // for programs, or as long as what they are about
+	long := regexp.MustCompile(`^(\{|federationctl: |FEDERATION |act: |look: |OP |upsert |CATALOG |mesh-a|(api|shop) +(api|shop)|- |  federationctl |tcp://|SERVICE +NODE|shop.fed.example: |shop.fed.example +tcp|time=|\S+:\d+: )`) // for programs, or as long as what they are about
 	var got strings.Builder
 	for line := range strings.Lines(want) {
 		script, is := strings.CutPrefix(line, "$ ")
@@ -163,6 +163,43 @@ func TestTranscriptsOfConsumer(t *testing.T) {
 		"LOOK": statusAt(t, look),
 		"GONE": gone.URL, "OTHER": statusAt(t, nothing{}),
 	})
+}
+
+// importing is an importer that cannot write everything.
+type importing struct{ manyOwners }
+
+func (i *importing) Status() status.Status {
+	s := i.manyOwners.Status()
+	s.Role, s.Imports = status.Importer, &status.Imports{
+		Cluster: "https://10.96.0.1:443", Namespace: "fed", As: "services", Leads: true, Leader: "import-0", Written: 123455, Kept: 12,
+		Refused: map[string]int{status.ImportNameTaken: 1}, Problems: []status.ImportProblem{i.problem()},
+	}
+	return s
+}
+
+func (*importing) problem() status.ImportProblem {
+	return status.ImportProblem{
+		At: askedAt.Add(-time.Minute), Owner: "mesh-a.example:8008", Service: "shop", FQDN: "shop.fed.example.", Object: "fed/shop", Reason: status.ImportNameTaken, Rule: "there is a Service fed/shop that somebody else has made",
+	}
+}
+
+func (i *importing) Why(_ context.Context, name string, _ uint16) (status.NameExplanation, error) {
+	why := status.NameExplanation{Role: status.Importer, Now: askedAt, Name: name, Type: "A"}
+	for _, u := range i.owners {
+		why.Refused = append(why.Refused, status.OwnerPart{ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt})
+	}
+	if problem := i.problem(); name == problem.FQDN {
+		why.Imports = []status.ImportedName{{Object: problem.Object, Kind: "Service", Owner: problem.Owner, Service: problem.Service, FQDN: problem.FQDN, Problem: &problem}}
+	}
+	return why, nil
+}
+
+// TestTranscriptsOfImporter has what the commands print of an importer.
+func TestTranscriptsOfImporter(t *testing.T) {
+	all := followed()
+	process := &importing{manyOwners{owners: slices.Concat(all[:1], all[2:3])}}
+	process.worse.Store(true)
+	transcript(t, "importer", t.TempDir(), map[string]string{"IMPORT": statusAt(t, process)})
 }
 
 // nothing is an endpoint of something else.

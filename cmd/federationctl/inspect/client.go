@@ -1,4 +1,4 @@
-// Package inspect asks a running process, a CoreDNS with the plugin or an owner, what it
+// Package inspect asks a running process, a CoreDNS with the plugin, an owner or an importer, what it
 // knows. The other side may be anything: what it says is bounded and escaped.
 //
 // Only packages of this module import it: it is not a stable API.
@@ -40,19 +40,20 @@ const (
 const (
 	ConsumerAt = "http://localhost:9154"
 	OwnerAt    = "http://localhost:9156"
+	ImporterAt = "http://localhost:9157"
 )
 
 // Endpoint is the status endpoint of a process.
 type Endpoint struct {
-	base  *url.URL
-	other *url.URL // that is asked where nothing listens at base; nil for none
-	local bool     // it is not named, and one of those of this machine
-	http  *http.Client
+	base   *url.URL
+	others []string // URLs that are asked in turn where nothing listens at base
+	local  bool     // it is not named, and one of those of this machine
+	http   *http.Client
 }
 
 // NewEndpoint returns the endpoint at a URL, such as http://localhost:9154. An address
 // alone is one of http, at the port of a CoreDNS if it has none; https needs the files, and
-// http has none. Without a URL it is that of a CoreDNS on this machine, or of an owner. One
+// http has none. Without a URL it is that of a CoreDNS on this machine, an owner or an importer. One
 // request takes no longer than the timeout, with what is read of its answer. The error says
 // what is wrong with the URL or the files.
 func NewEndpoint(at string, files mtls.Files, timeout time.Duration) (*Endpoint, error) {
@@ -87,10 +88,9 @@ func NewEndpoint(at string, files mtls.Files, timeout time.Duration) (*Endpoint,
 	}
 	e := &Endpoint{base: base, http: client}
 	if at == "" {
-		e.local = true
-		e.other, err = url.Parse(OwnerAt)
+		e.local, e.others = true, []string{OwnerAt, ImporterAt}
 	}
-	return e, err //nolint:wrapcheck // there is none
+	return e, nil
 }
 
 // hasPort reports whether a URL, if it is one, has a port.
@@ -235,8 +235,11 @@ func (e *Endpoint) requestPath(ctx context.Context, method, path string, query u
 	}
 	request.Header.Set("Accept", contentType)
 	response, err := e.http.Do(request)
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" && e.other != nil {
-		e.base, e.other = e.other, nil
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" && len(e.others) > 0 {
+		if e.base, err = url.Parse(e.others[0]); err != nil {
+			return nil, fmt.Errorf("%s: %w", e.others[0], err)
+		}
+		e.others = e.others[1:]
 		return e.requestPath(ctx, method, path, query, contentType)
 	}
 	if err != nil {
@@ -279,7 +282,7 @@ func (e *Endpoint) checkResponse(response *http.Response, path, contentType stri
 
 // unknownPathError returns the error of a process that does not know a path.
 func (e *Endpoint) unknownPathError(path string) error {
-	return fmt.Errorf("%s does not have %s: it is an older version, or another program such as its metrics; the endpoint is what 'status' names in a Corefile or in the configuration of an owner", e, path)
+	return fmt.Errorf("%s does not have %s: it is an older version, or another program such as its metrics; the endpoint is what 'status' names in a Corefile or in the configuration of an owner or importer", e, path)
 }
 
 // explainFailure returns why there is no answer, and what to do.
@@ -300,9 +303,9 @@ func (e *Endpoint) explainFailure(ctx context.Context, path string, err error) e
 	op, ok := errors.AsType[*net.OpError](err)
 	switch {
 	case ok && op.Op == "dial" && e.local:
-		return newUnreachable("no status endpoint at %s (CoreDNS) or %s (owner): %s; add 'status' to the Corefile or to the configuration of the owner, or name another endpoint with --at", ConsumerAt, OwnerAt, text)
+		return newUnreachable("no status endpoint at %s (CoreDNS), %s (owner) or %s (importer): %s; add 'status' to the Corefile or to the configuration of the owner or importer, or name another endpoint with --at", ConsumerAt, OwnerAt, ImporterAt, text)
 	case ok && op.Op == "dial":
-		return newUnreachable("%s: %s; check --at, and that the process runs with 'status' in its Corefile, or in the configuration of the owner", e, text)
+		return newUnreachable("%s: %s; check --at, and that the process runs with 'status' in its Corefile or in its configuration", e, text)
 	}
 	return newUnreachable("%s: %s; if this goes on, check --at: it may be another port, such as that of DNS", e, text)
 }
@@ -321,7 +324,7 @@ func newUnreachable(format string, args ...any) error {
 func (e *Endpoint) String() string { return strings.TrimSuffix(e.base.String(), "/") }
 
 // listCatalogs returns the names of the catalogs that the process has: the owners that a
-// consumer follows, or the server names of an owner.
+// consumer or an importer follows, or the server names of an owner.
 func (e *Endpoint) listCatalogs(ctx context.Context) ([]string, error) {
 	status, _, err := e.Status(ctx)
 	if err != nil {

@@ -36,7 +36,11 @@ func NewOverview(s *status.Status) *Overview {
 		o.Says = append(o.Says, safetext.Printable(f.Says))
 	}
 	what := "CoreDNS with federation"
-	if s.Role != status.Consumer {
+	switch s.Role {
+	case status.Consumer:
+	case status.Importer:
+		what, o.kind = "federationctl import", "CLUSTER, OWNER"
+	default:
 		what, o.kind = "federationctl serve", "CATALOG, SOURCE"
 	}
 	o.Title = fmt.Sprintf("%s %s, running for %s: %s", what, safetext.Printable(s.Version), status.FormatSpan(s.Now.Sub(s.Began)), o.Level)
