@@ -9,9 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
-	"sync"
 
-	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -113,68 +111,22 @@ func (o *serveOptions) serveCatalogs(ctx context.Context, flags *pflag.FlagSet, 
 	case err != nil:
 		return explained(err)
 	}
-	endpoint, err := listenStatus(ctx, p.StatusPage(), config.Logger)
-	if err != nil {
+	d := daemonProcess{
+		logger: config.Logger, stdout: stdout, source: p, metrics: metrics.Collector{Report: p.Report},
+		farewell: "the owner stops; consumers keep what they hold",
+	}
+	if err := d.listen(ctx, p.ProcessConfig()); err != nil {
 		return explained(err)
 	}
-	announce := func() {
-		if o.config == "" {
-			fmt.Fprintf(stdout, "serving %s on %s\n", status.CountNoun(p.Status().Catalogs[0].Services, "service"), p.Addr())
-		} else {
-			fmt.Fprintf(stdout, "serving %s on %s\n", o.config, p.Addr())
-		}
-		for _, line := range p.PortLines() {
-			fmt.Fprintln(stdout, line)
-		}
-		if p.WebAddr() != nil {
-			fmt.Fprintf(stdout, "metrics on http://%s/metrics\n", p.WebAddr())
-		}
-		if endpoint != nil {
-			fmt.Fprintf(stdout, "status on %s\n", endpoint.Addr())
-		}
-		tellSystemd(config.Logger, daemon.SdNotifyReady)
-	}
-	ending := make(chan struct{})
-	context.AfterFunc(ctx, func() {
-		tellSystemd(config.Logger, daemon.SdNotifyStopping)
-		config.Logger.Info("the owner stops; consumers keep what they hold", "reason", context.Cause(ctx))
-		close(ending)
-	})
-	serveCtx, cancel := context.WithCancel(ctx)
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	defer cancel()
-	if endpoint != nil {
-		serving.Go(func() {
-			if err := endpoint.Serve(serveCtx, p); err != nil {
-				config.Logger.Error("status and why are not served any more", "error", err)
+	return d.run(ctx, func() error {
+		return p.Run(ctx, func() {
+			what := o.config
+			if what == "" {
+				what = status.CountNoun(p.Status().Catalogs[0].Services, "service")
 			}
+			d.announce(append([]string{fmt.Sprintf("serving %s on %s", what, p.Addr())}, p.PortLines()...)...)
 		})
-	}
-	if err := p.Run(ctx, metrics.Handler(p.Report), announce); err != nil {
-		return failureOf(err)
-	}
-	<-ending
-	return nil
-}
-
-// tellSystemd tells systemd a state, where it has started the process.
-func tellSystemd(logger *slog.Logger, state string) {
-	if _, err := daemon.SdNotify(false, state); err != nil {
-		logger.Warn("systemd cannot be told the state of the owner", "state", state, "error", err)
-	}
-}
-
-// listenStatus takes the port of status and why, if there is to be one.
-func listenStatus(ctx context.Context, c page.Config, logger *slog.Logger) (*page.Server, error) {
-	if c.Address == "" {
-		return nil, nil //nolint:nilnil // off, as by default
-	}
-	server, err := page.Listen(ctx, c, logger)
-	if err != nil {
-		return nil, serve.Error{Key: "status", Err: err}
-	}
-	return server, nil
+	})
 }
 
 // checkFlags returns what is wrong with the choice of flags: those for one catalog file, or

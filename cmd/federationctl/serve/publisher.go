@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -27,7 +26,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
-	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -45,7 +43,7 @@ type Config struct {
 	Version string // of the program, for its status
 }
 
-// Error says why an owner cannot start.
+// Error says why an owner, or another process with a configuration, cannot start.
 type Error struct {
 	Key string // of the configuration that is the reason, such as identity.files; empty when it cannot be told
 	Err error
@@ -70,7 +68,6 @@ type Publisher struct {
 	edits    *file.Group               // these, and what else is followed, but for certificates
 	catalogs map[string]*servedCatalog // by server name
 	listener net.Listener
-	web      net.Listener // of metrics and health; nil when there is none
 	began    time.Time
 	gate     *gate.Gate // of all ports
 
@@ -163,15 +160,10 @@ func (p *Publisher) openServer(ctx context.Context) (err error) {
 	}
 	p.applied = time.Now()
 	p.setAllowed()
-	p.listener, err = listenOn(ctx, "listen", c.Listen)
-	if err != nil {
-		return err
+	if p.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", c.Listen); err != nil {
+		return Error{"listen", err}
 	}
-	if c.Metrics == "" {
-		return nil
-	}
-	p.web, err = listenOn(ctx, "metrics", c.Metrics)
-	return err
+	return nil
 }
 
 // openSources opens the sources of the catalog that is c.Catalogs[i] of the configuration.
@@ -224,48 +216,18 @@ func identityKey(o mtls.Origin) string {
 	return "identity.files"
 }
 
-// listenOn listens on the address that is the value of a key.
-func listenOn(ctx context.Context, key, address string) (net.Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, Error{key, err}
-	}
-	return listener, nil
-}
-
 // Addr returns the address that consumers connect to.
 func (p *Publisher) Addr() net.Addr { return p.listener.Addr() }
 
-// WebAddr returns the address of metrics and health, or nil when
-// there is none.
-func (p *Publisher) WebAddr() net.Addr {
-	if p.web == nil {
-		return nil
-	}
-	return p.web.Addr()
-}
-
-// StatusPage says where status and why are to be served; without an address, nowhere.
-func (p *Publisher) StatusPage() page.Config { return p.config.Status }
+// ProcessConfig says where status, why and metrics are to be served.
+func (p *Publisher) ProcessConfig() config.ProcessConfig { return p.config.ProcessConfig }
 
 // Run publishes until ctx ends, and returns nil then. It calls announce when it begins
-// to serve, and handles what comes to WebAddr with web. It closes the listeners.
-func (p *Publisher) Run(ctx context.Context, web http.Handler, announce func()) error {
+// to serve. It closes the listeners.
+func (p *Publisher) Run(ctx context.Context, announce func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.running.Wait()
 	defer cancel()
-	if p.web != nil {
-		server := &http.Server{
-			Handler: web, MaxHeaderBytes: 16 << 10,
-			ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-		}
-		defer server.Close() // after the owner has ended, so that its end can be watched
-		p.running.Go(func() {
-			if err := server.Serve(p.web); !errors.Is(err, http.ErrServerClosed) {
-				p.logger.Error("metrics and health are not served any more", "error", err)
-			}
-		})
-	}
 	for _, c := range p.catalogs {
 		p.running.Go(func() { _ = c.sources.Run(ctx) })
 	}

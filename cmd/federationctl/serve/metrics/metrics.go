@@ -1,13 +1,10 @@
 package metrics
 
 import (
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -156,11 +153,4 @@ func oneIf(is bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// metricsHandler returns what serves the metrics of this process.
-func metricsHandler(report func() serve.Report) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(Collector{report}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }

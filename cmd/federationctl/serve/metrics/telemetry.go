@@ -1,4 +1,4 @@
-// Package metrics tells over HTTP how an owner is doing: metrics for Prometheus,
+// Package metrics tells over HTTP how an owner or an importer is doing: metrics for Prometheus,
 // health and readiness for probes, and the status in JSON.
 //
 // Only packages of this module import it: it is not a stable API.
@@ -10,20 +10,27 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
-// Handler serves /metrics, /healthz and /readyz, and at / the status in JSON.
-func Handler(report func() serve.Report) http.Handler {
+// Handler serves the collected metrics and those of the process at /metrics, /healthz and /readyz, and at / the
+// status in JSON.
+func Handler(report func() status.Status, collected prometheus.Collector) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collected, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metricsHandler(report))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeReply(w, http.StatusOK, "ok\n")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if waiting := report().Waiting; len(waiting) > 0 {
-			writeReply(w, http.StatusServiceUnavailable, "not ready\n"+joinLines(waiting))
+		if s := report(); !s.Ready {
+			writeReply(w, http.StatusServiceUnavailable, "not ready\n"+joinLines(s.Waiting))
 			return
 		}
 		writeReply(w, http.StatusOK, "ready\n")
@@ -32,7 +39,7 @@ func Handler(report func() serve.Report) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
 		encoder.SetEscapeHTML(false)
-		_ = encoder.Encode(report().Status) // a client that is gone needs no answer
+		_ = encoder.Encode(report()) // a client that is gone needs no answer
 	})
 	return mux
 }
