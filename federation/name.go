@@ -166,9 +166,6 @@ func ParseLabel(id string) (Label, error) {
 // String returns the labels in lower case, or "" for the zero value.
 func (l Label) String() string { return l.name }
 
-// IsZero reports whether l is the zero value.
-func (l Label) IsZero() bool { return l.name == "" }
-
 // normalizeName strips one final dot, folds case and turns U-labels into A-labels.
 func normalizeName(s string) (string, error) {
 	s = strings.TrimSuffix(s, ".")

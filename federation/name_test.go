@@ -141,7 +141,7 @@ func TestParseLabel(t *testing.T) {
 		{id: "\xff", err: federation.ErrNameIDNA},
 	} {
 		got, err := federation.ParseLabel(tt.id)
-		if got.String() != tt.want || !errors.Is(err, tt.err) || got.IsZero() != (err != nil) {
+		if got.String() != tt.want || !errors.Is(err, tt.err) || got == (federation.Label{}) != (err != nil) {
 			t.Errorf("%q is %q with the error %v, expected %q, %v", tt.id, got, err, tt.want, tt.err)
 		}
 	}

@@ -186,13 +186,8 @@ func replaceFile(path string, data []byte, mode os.FileMode) error {
 		return err
 	}
 	defer os.Remove(f.Name()) // does nothing after the rename
-	if _, err = f.Write(data); err == nil {
-		err = f.Chmod(mode)
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)

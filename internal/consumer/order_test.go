@@ -17,6 +17,7 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/wiretest"
 )
 
 // An update is acknowledged after it was published, and announced after that.
@@ -55,7 +56,7 @@ type deaf struct {
 func (d deaf) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 	for i := range 50_000 {
 		s := services.At(fmt.Sprintf("s%d.fed.example", i), "192.0.2.1")
-		response, err := wire.Encode(wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}, strconv.Itoa(i), "")
+		response, err := wiretest.Response(wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}, strconv.Itoa(i), "")
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/wiretest"
 )
 
 // messages returns those of n services.
@@ -31,7 +32,7 @@ func messages(b *testing.B, n int) []*rdpb.StreamResponse {
 			Instances: []federation.Instance{{ID: "a", Protocol: federation.HTTP}},
 		}
 		event := wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}
-		if all[i], err = wire.Encode(event, "0123456789abcdef", "0123456789abcdef"); err != nil {
+		if all[i], err = wiretest.Response(event, "0123456789abcdef", "0123456789abcdef"); err != nil {
 			b.Fatal(err)
 		}
 	}

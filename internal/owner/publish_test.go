@@ -17,7 +17,7 @@ func TestLargestMessage(t *testing.T) {
 	for over, want := range []string{"upsert a 1", "end"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := service("a", 1)
-			resource := must.Get(wire.EncodeResource(wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}))(t)
+			resource := must.Get(wire.NewEncoded(s))(t).Resource()
 			f := start(t, func(c *Config) { c.MaxMessage = len(resource.GetValue()) + 2048 - over })
 			upsert(t, f.registry, s)
 			if got := subscribe(t, f.dial(t, consumerID)).next(); got != want {

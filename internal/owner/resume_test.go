@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/wiretest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
@@ -214,7 +215,7 @@ func onWire(t testing.TB, version wire.APIVersion, s *federation.Service) *feder
 		}
 		return must.Get(wire.DecodeV1Alpha1(m))(t).Service
 	}
-	m, err := wire.Encode(event, "", "")
+	m, err := wiretest.Response(event, "", "")
 	if err != nil {
 		return nil
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/wiretest"
 )
 
 // publish sends a response, as a peer does that is an owner as well, and in the same
@@ -32,7 +33,7 @@ import (
 func (c *client) publish(nonce string, request *rdpb.StreamRequest) {
 	c.tb.Helper()
 	event := wire.Event{Operation: wire.Upsert, Name: "theirs", Service: service("theirs", 1)}
-	response := must.Get(wire.Encode(event, nonce, "theirs"))(c.tb)
+	response := must.Get(wiretest.Response(event, nonce, "theirs"))(c.tb)
 	must.Do(c.tb, c.stream.Send(&rdpb.BidirectionalStream{Request: request, Response: response}))
 }
 

@@ -65,7 +65,7 @@ func compare(t *testing.T, p *policy.Policy, rules []policy.Rule, ids []federati
 	if diff := cmp.Diff(want, service, same); diff != "" {
 		t.Errorf("what %v is told of %+v (-want +got):\n%sby rule %d of %+v", ids, s, diff, decides, rules)
 	}
-	if want != nil && before.Encodes(want) != (told == before) {
+	if want != nil && before.Equal(encoded(t, want)) != (told == before) {
 		t.Errorf("of %+v, %v is told %p, and the service itself is %p: %+v", s, ids, told, before, rules)
 	}
 	if told != nil {
@@ -76,7 +76,7 @@ func compare(t *testing.T, p *policy.Policy, rules []policy.Rule, ids []federati
 	if diff := cmp.Diff(want, explained.Service, same); diff != "" || explained.Rule != decides || explained.Reason == "" {
 		t.Errorf("Explain says %+v of %+v for %v, and rule %d decides (-want +got):\n%s", explained, s, ids, decides, diff)
 	}
-	if !before.Encodes(s) {
+	if !before.Equal(encoded(t, s)) {
 		t.Errorf("the service was changed to %+v", s)
 	}
 	return decides

@@ -242,10 +242,13 @@ type Update struct {
 
 // Resource returns the resource of the v1alpha2 message for the update.
 func (u Update) Resource() (*anypb.Any, error) {
-	if u.Encoded != nil {
+	switch {
+	case u.Encoded != nil:
 		return u.Encoded.Resource(), nil
+	case u.Operation == wire.End:
+		return nil, nil //nolint:nilnil // it has no resource
 	}
-	return wire.EncodeResource(u.Event)
+	return wire.EncodeDelete(u.Event)
 }
 
 // DecodedEvent returns the event with the service.

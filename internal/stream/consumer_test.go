@@ -26,6 +26,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/wiretest"
 )
 
 const ownerAddress = simulation.OwnerAddress
@@ -233,7 +234,7 @@ func exchange(stream rdpb.DiscoveryService_EstablishStreamServer, response *rdpb
 
 // publish sends one event and insists on its acknowledgement.
 func publish(stream rdpb.DiscoveryService_EstablishStreamServer, session string, event wire.Event) error {
-	response, err := wire.Encode(event, "n", session)
+	response, err := wiretest.Response(event, "n", session)
 	if err != nil {
 		return err
 	}

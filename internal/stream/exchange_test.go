@@ -17,6 +17,7 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/wiretest"
 )
 
 // One stream, on which the owner sends everything that it may or may not. Each
@@ -24,7 +25,7 @@ import (
 func TestExchange(t *testing.T) {
 	const session = "SESSION" // stands for the context that the consumer chose
 	upserts := func(nonce, context, name string) *rdpb.StreamResponse {
-		response := must.Get(wire.Encode(upsert(name), nonce, context))(t)
+		response := must.Get(wiretest.Response(upsert(name), nonce, context))(t)
 		response.ResourceId = name
 		return response
 	}
@@ -184,7 +185,7 @@ func TestLastWords(t *testing.T) {
 				return err
 			}
 			for _, name := range []string{"a", "b", "c"} {
-				response, err := wire.Encode(upsert(name), "n", session)
+				response, err := wiretest.Response(upsert(name), "n", session)
 				if err != nil {
 					return err
 				}

@@ -26,6 +26,7 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/wiretest"
 )
 
 // The files may change while the attempt with the old ones is under way.
@@ -355,14 +356,14 @@ func TestForgive(t *testing.T) {
 func oversized(t *testing.T, name string, size int) *rdpb.StreamResponse {
 	t.Helper()
 	event := upsert(name)
-	response, err := wire.Encode(event, "n", "")
+	response, err := wiretest.Response(event, "n", "")
 	for err == nil && proto.Size(response) < size {
 		missing := size - proto.Size(response)
 		if missing > 100 {
 			missing -= 50 // as lengths get longer with it
 		}
 		event.Service.Description += strings.Repeat("x", missing)
-		response, err = wire.Encode(event, "n", "")
+		response, err = wiretest.Response(event, "n", "")
 	}
 	if err != nil || proto.Size(response) != size {
 		t.Fatalf("%d bytes, want %d: %v", proto.Size(response), size, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/wiretest"
 )
 
 // benchmarkServices returns a small service and one at the limits.
@@ -32,7 +33,7 @@ func benchmarkServices(b *testing.B) map[string]*federation.Service {
 func BenchmarkDecode(b *testing.B) {
 	for name, service := range benchmarkServices(b) {
 		b.Run(name, func(b *testing.B) {
-			m := must.Get(wire.Encode(wire.Event{Operation: wire.Upsert, Name: service.Name, Service: service}, "n", "c"))(b)
+			m := must.Get(wiretest.Response(wire.Event{Operation: wire.Upsert, Name: service.Name, Service: service}, "n", "c"))(b)
 			b.SetBytes(int64(proto.Size(m)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -45,10 +46,9 @@ func BenchmarkDecode(b *testing.B) {
 func BenchmarkEncode(b *testing.B) {
 	for name, service := range benchmarkServices(b) {
 		b.Run(name, func(b *testing.B) {
-			event := wire.Event{Operation: wire.Upsert, Name: service.Name, Service: service}
 			b.ReportAllocs()
 			for b.Loop() {
-				must.Get(wire.Encode(event, "n", "c"))(b)
+				must.Get(wire.NewEncoded(service))(b)
 			}
 		})
 	}

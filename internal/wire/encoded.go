@@ -90,12 +90,6 @@ func (e *EncodedService) FQDN() string {
 // Equal reports whether e and f are equal services (see [federation.Service.Equal]).
 func (e *EncodedService) Equal(f *EncodedService) bool { return bytes.Equal(e.value, f.value) }
 
-// Encodes reports whether e is the service s, which need not be valid.
-func (e *EncodedService) Encodes(s *federation.Service) bool {
-	var room [usualBytes]byte
-	return bytes.Equal(e.value, packed.AppendMessage(room[:0], nameInstances(s)))
-}
-
 // Service returns the decoded service, a new one in each call.
 func (e *EncodedService) Service() *federation.Service {
 	s := packed.UnpackMessage(string(e.value))

@@ -19,6 +19,7 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/wiretest"
 )
 
 // FuzzDecode decodes bytes as a StreamResponse.
@@ -37,7 +38,7 @@ func FuzzDecode(f *testing.F) {
 		if !checkEvent(t, event, checkService) {
 			return
 		}
-		again := must.Get(wire.Encode(event, m.GetNonce(), m.GetContext()))(t)
+		again := must.Get(wiretest.Response(event, m.GetNonce(), m.GetContext()))(t)
 		got := must.Get(wire.Decode(again))(t)
 		if diff := cmp.Diff(event, got, comparers); diff != "" {
 			t.Errorf("after encoding and decoding (-want +got):\n%s", diff)

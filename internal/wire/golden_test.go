@@ -16,6 +16,7 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/wiretest"
 )
 
 // The messages of this file are made of field numbers and bytes, as in the public
@@ -114,7 +115,7 @@ func TestGoldenResponse(t *testing.T) {
 		},
 	}
 	for _, tt := range tests {
-		m := must.Get(wire.Encode(tt.event, "n-1", "ctx"))(t)
+		m := must.Get(wiretest.Response(tt.event, "n-1", "ctx"))(t)
 		expectGolden(t, tt.name, tt.golden, m, wire.Decode, unmarked(tt.event))
 		expectGolden(t, tt.name+" of both", msg(2, tt.golden), &rdpb.BidirectionalStream{Response: m}, func(m *rdpb.BidirectionalStream) (bool, error) {
 			return m.GetRequest() == nil, nil

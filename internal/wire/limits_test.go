@@ -21,6 +21,7 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/wiretest"
 )
 
 // TestLimits decodes messages at each limit of this package and of package
@@ -116,7 +117,7 @@ func TestLimits(t *testing.T) {
 			if err != nil {
 				t.Fatalf("at the limit: %v", err)
 			}
-			if _, err := wire.Encode(event, "", ""); err != nil {
+			if _, err := wiretest.Response(event, "", ""); err != nil {
 				t.Errorf("at the limit: %v", err)
 			}
 

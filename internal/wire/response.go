@@ -179,41 +179,12 @@ func undecodableError() *federation.InvalidError {
 	return federation.Invalidf("resource.value", federation.ReasonUndecodable, "malformed, or a string in it is not valid UTF-8")
 }
 
-// Encode returns the message for an Upsert, a Delete or an End. It fails where
-// [EncodeResource] does.
-func Encode(event Event, nonce, context string) (*rdpb.StreamResponse, error) {
-	resource, err := EncodeResource(event)
-	if err != nil {
-		return nil, err
-	}
-	return NewResponse(event, resource, nonce, context), nil
-}
-
-// EncodeResource returns the resource in the message for an event: of an Upsert the
-// service, and of an End none. A Delete has one with only the name in it, since the public
-// definitions require a resource in every response.
-//
-// It fails for a service with an unnamed instance, which v1alpha2 cannot express,
-// and for one that is not valid UTF-8.
-func EncodeResource(event Event) (*anypb.Any, error) {
-	var resource *typespb.FederatedService
-	switch event.Operation {
-	case Upsert:
-		for i := range event.Service.Instances {
-			if event.Service.Instances[i].Unnamed {
-				return nil, fmt.Errorf("v1alpha2 requires an ID for every instance, and instances[%d] has none", i)
-			}
-		}
-		resource = EncodeService(event.Service)
-	case Delete:
-		resource = &typespb.FederatedService{}
-		if event.ID == "" {
-			resource.Name = event.Name
-		}
-	case End:
-		return nil, nil //nolint:nilnil // it has no resource
-	default:
-		return nil, fmt.Errorf("no message says %q", event.Operation)
+// EncodeDelete returns the resource in the message for a Delete. It has only the name, and is there since
+// the public definitions require a resource in every response.
+func EncodeDelete(event Event) (*anypb.Any, error) {
+	resource := new(typespb.FederatedService)
+	if event.ID == "" {
+		resource.Name = event.Name
 	}
 	return marshalResource(event.Name, resource, ResourceURL)
 }

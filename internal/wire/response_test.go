@@ -126,9 +126,9 @@ func TestEqualServicesGetEqualBytes(t *testing.T) {
 		labels = append(labels, msg(4, str(1, key), str(2, ""))...)
 	}
 	event := wire.Event{Operation: wire.Upsert, Name: "web", Service: service}
-	newer := must.Get(wire.EncodeResource(event))(t)
+	newer := must.Get(wire.NewEncoded(service))(t)
 	older := must.Get(wire.EncodeV1Alpha1(event, "", false))(t)
-	for version, value := range map[string][]byte{"v1alpha2": newer.GetValue(), "v1alpha1": older.GetResource().GetValue()} {
+	for version, value := range map[string][]byte{"v1alpha2": newer.Resource().GetValue(), "v1alpha1": older.GetResource().GetValue()} {
 		if !bytes.Contains(value, labels) {
 			t.Errorf("%s: the labels are not in order", version)
 		}
@@ -136,30 +136,13 @@ func TestEqualServicesGetEqualBytes(t *testing.T) {
 }
 
 func TestEncodeRefuses(t *testing.T) {
-	for _, event := range []wire.Event{{Operation: wire.Alive}, {Operation: wire.Delete, Name: "\xff"}} {
-		if got, err := wire.EncodeResource(event); err == nil || got != nil {
-			t.Errorf("%+v has the resource %v, %v", event, got, err)
-		}
-		if got, err := wire.Encode(event, "", ""); err == nil || got != nil {
-			t.Errorf("%+v is %v, %v", event, got, err)
-		}
+	remove := wire.Event{Operation: wire.Delete, Name: "\xff"}
+	if got, err := wire.EncodeDelete(remove); err == nil || got != nil || !strings.HasPrefix(err.Error(), `encode service "\xff": `) {
+		t.Errorf("%+v has the resource %v, %v", remove, got, err)
+	}
+	for _, event := range []wire.Event{{Operation: wire.Alive}, remove} {
 		if got, err := wire.EncodeV1Alpha1(event, "", true); err == nil || got != nil {
 			t.Errorf("%+v is %v, %v", event, got, err)
 		}
-	}
-	if _, err := wire.Encode(wire.Event{Operation: wire.Alive}, "", ""); err == nil || err.Error() != `no message says "alive"` {
-		t.Errorf("error is %v", err)
-	}
-	service := wantService(t)
-	service.Description = "\xff"
-	_, err := wire.Encode(wire.Event{Operation: wire.Upsert, Name: "web", Service: service}, "", "")
-	if err == nil || !strings.HasPrefix(err.Error(), `encode service "web": `) {
-		t.Errorf("error is %v", err)
-	}
-	service = wantService(t)
-	service.Instances = append(service.Instances, federation.Instance{Protocol: federation.TCP, Unnamed: true})
-	_, err = wire.Encode(wire.Event{Operation: wire.Upsert, Name: "web", Service: service}, "", "")
-	if want := fmt.Sprintf("v1alpha2 requires an ID for every instance, and instances[%d] has none", len(service.Instances)-1); err == nil || err.Error() != want {
-		t.Errorf("error is %v, want %s", err, want)
 	}
 }

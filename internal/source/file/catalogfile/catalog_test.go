@@ -79,7 +79,7 @@ func TestParse(t *testing.T) {
 		if err := c.Err(); err != nil {
 			t.Errorf("%s: error is %v, expected none", name, err)
 		}
-		if len(c.Services) != 1 || !c.Services[0].Encodes(web) {
+		if len(c.Services) != 1 || !c.Services[0].Equal(must.Get(wire.NewEncoded(web))(t)) {
 			t.Errorf("%s: services are %+v, expected %+v", name, c.Services, web)
 		}
 	}
