@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -368,9 +369,10 @@ func TestRegisterWithOwner(t *testing.T) {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	source := must.Get(registration.New(registration.Config{
-		Owner: "real", Rules: parsed, Policy: wire.AddressPolicy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
-	}))(t)
+	source := registration.New(registration.Config{
+		Name: "registration", Owner: "real", Rules: parsed, Convergence: time.Minute, Published: func(string) bool { return true },
+		Policy: wire.AddressPolicy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, Logger: slog.New(slog.DiscardHandler),
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { source.Run(ctx, silent{}) })

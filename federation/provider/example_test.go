@@ -3,6 +3,7 @@ package provider_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -96,10 +97,10 @@ func exampleOwner(authority *mtls.Authority) (address string, stop func()) {
 	if len(problems) > 0 {
 		panic(problems)
 	}
-	source := ensure(registration.New(registration.Config{
-		Owner: "example", Rules: parsed,
-		Policy: wire.AddressPolicy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
-	}))
+	source := registration.New(registration.Config{
+		Name: "registration", Owner: "example", Rules: parsed, Convergence: time.Minute, Published: func(string) bool { return true },
+		Policy: wire.AddressPolicy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, Logger: slog.New(slog.DiscardHandler),
+	})
 	listener := ensure(net.Listen("tcp", "127.0.0.1:0"))
 	server := grpc.NewServer(
 		grpc.Creds(certificates(authority, "spiffe://owner.example/owner").Server()),

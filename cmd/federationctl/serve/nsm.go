@@ -26,5 +26,5 @@ func (p *Publisher) openNSM(s config.Source, policy wire.AddressPolicy) (source.
 		}
 		c.Credentials = p.identity.Client(address.Hostname(), s.NSM.IDs)
 	}
-	return nsm.New(c)
+	return nsm.New(c), nil
 }

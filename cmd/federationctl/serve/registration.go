@@ -87,12 +87,12 @@ func (p *Publisher) openRegistration(ctx context.Context, s config.Source, r *re
 	if err != nil {
 		return nil, err
 	}
-	g.Source, err = registration.New(registration.Config{
+	g.Source = registration.New(registration.Config{
 		Name: settings.Name, Owner: name, Rules: first, Store: opened,
 		Convergence: settings.Convergence, Linger: settings.Linger, Nodes: settings.MaxNodes, Policy: policy, Logger: logger,
 		Published: func(service string) bool { return r.IsAvailable() && r.Lookup(service) != nil },
 	})
-	if err == nil && settings.Listen != "" {
+	if settings.Listen != "" {
 		g.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", settings.Listen)
 	}
 	return g, err

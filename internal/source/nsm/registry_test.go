@@ -3,6 +3,7 @@ package nsm
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -22,7 +23,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/source/internal/sourcetest"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
@@ -259,7 +259,7 @@ func runStand(t *testing.T, prepare func(*fakeRegistry), test func(*testing.T, *
 
 func newSource(t testing.TB) *Source {
 	t.Helper()
-	return must.Get(New(Config{Registry: "tcp://127.0.0.1:5002", Zone: services.FQDN("nsm.example")}))(t)
+	return New(Config{Registry: "tcp://127.0.0.1:5002", Name: "nsm", Zone: services.FQDN("nsm.example"), Logger: slog.New(slog.DiscardHandler)})
 }
 
 // networkServices is the registry of network services, with one.

@@ -53,11 +53,9 @@ package nsm
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -68,18 +66,18 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
-	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/internal/reconnect"
 	"github.com/hamlet-federation/coredns-federation/internal/source/nsm/internal/endpoint"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
-// Config says which registry is read, and which names its services get.
+// Config says which registry is read, and which names its services get. Whoever reads a configuration
+// has checked it.
 type Config struct {
 	Registry string          // tcp://HOST:PORT, or unix:///PATH
 	Zone     federation.FQDN // of the services
-	Name     string          // with which the names of services begin; "nsm" where it is empty
+	Name     string          // with which the names of services begin
 
 	// Credentials are those of this side of the connection; they decide which registry is
 	// believed. Without them the connection is plain, and the registry is on this machine.
@@ -90,13 +88,10 @@ type Config struct {
 	Convergence time.Duration
 
 	Policy wire.AddressPolicy // of the consumers, as far as the owner knows it
-	Logger *slog.Logger       // nil: nothing is logged
+	Logger *slog.Logger
 }
 
-const (
-	defaultName        = "nsm"
-	defaultConvergence = 2 * time.Minute
-)
+const defaultConvergence = 2 * time.Minute
 
 // Source follows one registry, and publishes its network services. It implements [source.Source].
 // It keeps the last known state of the registry over connections, so that nothing is withdrawn
@@ -125,66 +120,26 @@ var (
 	_ source.NameClaimer = (*Source)(nil)
 )
 
-// New returns a source that is not connected yet, or an error of one line when the configuration is
-// not usable.
-func New(c Config) (*Source, error) {
-	if c.Zone.IsZero() {
-		return nil, errors.New("zone: required")
-	}
-	network, address, err := parseRegistry(c.Registry)
-	if err != nil {
-		return nil, fmt.Errorf("registry %s: %w", safetext.Quote(c.Registry), err)
-	}
+// New returns a source that is not connected yet.
+func New(c Config) *Source {
 	if c.Credentials == nil {
-		if network == "tcp" && !isLoopback(address) {
-			return nil, fmt.Errorf("registry %s: it is not on this machine, so the connection needs mutual TLS", safetext.Quote(c.Registry))
-		}
 		c.Credentials = insecure.NewCredentials()
 	}
-	authority := address
+	u, _ := url.Parse(c.Registry) // whoever reads a configuration has checked it
+	network, address, authority := u.Scheme, u.Host, u.Host
 	if network == "unix" {
-		authority = "localhost"
+		address, authority = u.Path, "localhost"
 	}
 	return &Source{
-		rules:    endpoint.Rules{Prefix: cmp.Or(c.Name, defaultName) + "/", Zone: c.Zone, Policy: c.Policy},
+		rules:    endpoint.Rules{Prefix: c.Name + "/", Zone: c.Zone, Policy: c.Policy},
 		registry: c.Registry, credentials: c.Credentials, authority: authority,
 		convergence: cmp.Or(c.Convergence, defaultConvergence),
-		logger:      loglimit.NewLogger(cmp.Or(c.Logger, slog.New(slog.DiscardHandler))),
+		logger:      loglimit.NewLogger(c.Logger),
 		dial: func(ctx context.Context) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, address)
 		},
-		state: newRegistryState(), refused: make(map[string]int),
-	}, nil
-}
-
-// parseRegistry returns the network and the address of a registry, as package net takes
-// them.
-func parseRegistry(text string) (network, address string, err error) {
-	u, err := url.Parse(text)
-	if err != nil {
-		return "", "", errors.New("not a URL such as tcp://registry:5002")
+		state: newRegistryState(),
 	}
-	switch {
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return "", "", errors.New("it has more than a scheme, a host and a port")
-	case u.Scheme == "unix" && u.Host == "" && u.Path != "":
-		return "unix", u.Path, nil
-	case u.Scheme != "tcp":
-		return "", "", errors.New("the scheme is neither tcp nor unix, as in tcp://registry:5002")
-	case u.Hostname() == "" || u.Port() == "" || u.Path != "":
-		return "", "", errors.New("want a host and a port, as in tcp://registry:5002")
-	}
-	return "tcp", u.Host, nil
-}
-
-// isLoopback reports whether an address is on this machine, without a lookup of its host.
-func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" // RFC 6761 section 6.3
 }
 
 // MayClaim implements [source.NameClaimer].

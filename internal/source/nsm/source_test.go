@@ -7,11 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/source/nsm/internal/endpoint"
-	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 const minute = time.Minute
@@ -291,38 +288,6 @@ func TestManyEndpoints(t *testing.T) {
 			t.Errorf("%d are refused, want 9; %d updates", got, s.Part.Updates-updates)
 		}
 	})
-}
-
-func TestNew(t *testing.T) {
-	zone := services.FQDN("nsm.example")
-	for _, tc := range []struct {
-		config Config
-		want   string
-	}{
-		{Config{Registry: "tcp://127.0.0.1:5002", Zone: zone}, ""},
-		{Config{Registry: "tcp://localhost:5002", Zone: zone}, ""},
-		{Config{Registry: "tcp://[::1]:5002", Zone: zone}, ""},
-		{Config{Registry: "unix:///run/nsm.sock", Zone: zone}, ""},
-		{Config{Registry: "tcp://registry.nsm-system:5002", Zone: zone, Credentials: insecure.NewCredentials()}, ""},
-		{Config{Registry: "tcp://127.0.0.1:5002"}, "zone: required"},
-		{Config{Registry: "tcp://registry.nsm-system:5002", Zone: zone}, "needs mutual TLS"},
-		{Config{Registry: "tcp://192.0.2.1:5002", Zone: zone}, "needs mutual TLS"},
-		{Config{Registry: "tcp://localhost.example:5002", Zone: zone}, "needs mutual TLS"},
-		{Config{Registry: "registry:5002", Zone: zone}, "neither tcp nor unix"},
-		{Config{Registry: "https://127.0.0.1:5002", Zone: zone}, "neither tcp nor unix"},
-		{Config{Registry: "tcp://127.0.0.1", Zone: zone}, "want a host and a port"},
-		{Config{Registry: "tcp://:5002", Zone: zone}, "want a host and a port"},
-		{Config{Registry: "tcp://127.0.0.1:5002/path", Zone: zone}, "want a host and a port"},
-		{Config{Registry: "unix://run/nsm.sock", Zone: zone}, "neither tcp nor unix"},
-		{Config{Registry: "tcp://user@127.0.0.1:5002", Zone: zone}, "more than a scheme"},
-		{Config{Registry: "tcp://127.0.0.1:x", Zone: zone}, "not a URL"},
-		{Config{Zone: zone}, "neither tcp nor unix"},
-	} {
-		_, err := New(tc.config)
-		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%q: %v, want %q", tc.config.Registry, err, tc.want)
-		}
-	}
 }
 
 // Before its first state a registry that is away is said to be, with a reason that is

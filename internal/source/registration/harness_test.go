@@ -1,6 +1,7 @@
 package registration_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -27,7 +28,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const anyone = `
@@ -150,9 +150,13 @@ func newOwner(t testing.TB, config registration.Config) *testOwner {
 	if config.Owner == "" {
 		config.Owner = "owner-1"
 	}
+	if config.Published == nil {
+		config.Published = func(string) bool { return true }
+	}
+	config.Name, config.Convergence = "registration", cmp.Or(config.Convergence, 2*time.Minute)
 	w := &testOwner{t: t, part: newPart(), log: &strings.Builder{}}
 	config.Logger = slog.New(slog.NewTextHandler(w.log, nil))
-	s := must.Get(registration.New(config))(t)
+	s := registration.New(config)
 	w.source = s
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

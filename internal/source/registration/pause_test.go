@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"log/slog"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -24,7 +25,7 @@ func (silent) Update([]*wire.EncodedService, []string) {}
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := rules.Parse([]byte(`rules: [{name: all, providers: ["*"], services: ["*"], addresses: [0.0.0.0/0], ttl: {min: 1s, max: 1m, default: 10s}}]`))
-		s := must.Get(New(Config{Rules: r, Owner: "a", Convergence: time.Minute}))(t)
+		s := New(Config{Rules: r, Owner: "a", Convergence: time.Minute, Logger: slog.New(slog.DiscardHandler)})
 		s.startTable(&silent{})
 		s.table.SetState(nil, true, time.Now())
 		id, _ := federation.ParseID("web.example")

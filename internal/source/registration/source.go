@@ -21,18 +21,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/internal/table"
@@ -43,32 +40,22 @@ import (
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
-// The defaults of a Config.
-const (
-	defaultName        = "registration"
-	defaultConvergence = 2 * time.Minute
-	defaultNodes       = 1_000_000
-)
-
-// maxName bounds the names of a source and of an owner, in bytes.
-const maxName = 255
-
-// Config says how a source works.
+// Config says how a source works. Whoever reads a configuration has checked it.
 type Config struct {
-	Name   string             // before the names of its services; default: "registration"
-	Owner  string             // name of this owner, different from others that share the store; default: the name of the host
-	Rules  *rules.Rules       // nil: nobody may register anything
+	Name   string             // before the names of its services
+	Owner  string             // name of this owner, different from others that share the store
+	Rules  *rules.Rules       // who may register what
 	Store  store.Store        // nil: memory
 	Policy wire.AddressPolicy // which addresses nodes may have
 
-	Convergence time.Duration // how long after a start nodes wait for their providers; 0: 2 minutes
+	Convergence time.Duration // how long after a start nodes wait for their providers
 	Linger      time.Duration // how long the last node of a service stays that has expired; 0: not at all
-	Nodes       int           // that may be registered; 0: a million
+	Nodes       int           // that may be registered; 0: any number
 
-	// Published reports whether consumers can have a service, by its name; nil: they always can.
+	// Published reports whether consumers can have a service, by its name.
 	Published func(service string) bool
 
-	Logger *slog.Logger // nil: nothing is logged
+	Logger *slog.Logger
 }
 
 // Source is what programs register. It implements [source.Source] and the service of
@@ -108,43 +95,16 @@ var (
 	_ store.Watcher                            = storeWatcher{}
 )
 
-// New returns a source, or a one-line error when the configuration is not usable.
-func New(config Config) (*Source, error) {
-	config.Name = cmp.Or(config.Name, defaultName)
-	config.Convergence = cmp.Or(config.Convergence, defaultConvergence)
-	if config.Published == nil {
-		config.Published = func(string) bool { return true }
-	}
-	config.Nodes = cmp.Or(config.Nodes, defaultNodes)
-	if config.Owner == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return nil, fmt.Errorf("owner: %w", err)
-		}
-		config.Owner = host
-	}
-	if err := cmp.Or(limits.CheckText(config.Name, maxName).Of("name"), limits.CheckText(config.Owner, maxName).Of("owner")); err != nil {
-		return nil, err
-	}
-	switch {
-	case config.Convergence < 0:
-		return nil, fmt.Errorf("convergence %s is negative", config.Convergence)
-	case config.Linger < 0:
-		return nil, fmt.Errorf("linger %s is negative", config.Linger)
-	case config.Nodes < 0:
-		return nil, fmt.Errorf("nodes: %d is negative", config.Nodes)
-	}
-	if config.Rules == nil {
-		config.Rules = &rules.Rules{}
-	}
+// New returns a source that does not run yet.
+func New(config Config) *Source {
 	s := &Source{
-		config: config, log: loglimit.NewLogger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
+		config: config, log: loglimit.NewLogger(config.Logger),
 		commits: make(chan struct{}, 1), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
 		began: make(chan struct{}), closing: make(chan struct{}), moving: make(chan struct{}),
 		publisher: partPublisher{over: make(map[federation.FQDN]int)},
 	}
 	s.rules.Store(config.Rules)
-	return s, nil
+	return s
 }
 
 // errAgain is the panic value of a second Run.

@@ -101,11 +101,11 @@ func (m *testMesh) startOwner(t *testing.T, convergence time.Duration) {
 	t.Helper()
 	fqdn, err := federation.ParseFQDN(zone)
 	must.Do(t, err)
-	src, err := nsm.New(nsm.Config{Registry: "tcp://" + m.address, Zone: fqdn, Convergence: convergence})
-	must.Do(t, err)
+	logger := slog.New(slog.DiscardHandler)
+	src := nsm.New(nsm.Config{Registry: "tcp://" + m.address, Name: "nsm", Zone: fqdn, Convergence: convergence, Logger: logger})
 	catalog := registry.New()
 	m.catalog = source.NewCatalog(source.Config{
-		Registry: catalog, Logger: slog.New(slog.DiscardHandler), Sources: []source.Entry{{Name: "nsm", Source: src}},
+		Registry: catalog, Logger: logger, Sources: []source.Entry{{Name: "nsm", Source: src}},
 	})
 	certificates, err := mtls.Load(m.Files("owner"), nil)
 	must.Do(t, err)
