@@ -247,13 +247,6 @@ func (p *Provider) beginLeaving() {
 	close(p.leaving)
 }
 
-// owesClear reports whether an owner may still have a node that was cleared.
-func (p *Provider) owesClear() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pruneCleared(time.Now())
-}
-
 // pruneCleared removes cleared nodes that have expired, and reports whether there are others. The
 // caller holds p.mu.
 func (p *Provider) pruneCleared(now time.Time) bool {

@@ -196,7 +196,7 @@ func (p *Provider) keepRegistered(ctx context.Context) {
 // clearRemaining clears nodes that owners may still have, with the first owner that does so.
 func (p *Provider) clearRemaining(ctx context.Context) {
 	p.beginLeaving() // in case that ctx has ended otherwise
-	for i := 0; i < len(p.owners) && ctx.Err() == nil && p.owesClear(); i++ {
+	for i := 0; i < len(p.owners) && ctx.Err() == nil && p.hasWork(); i++ {
 		o := p.owners[(p.next+i)%len(p.owners)]
 		if _, err := p.holdStream(ctx, o); err != nil {
 			p.config.Logger.Warn("owner was not told of the end; the nodes expire after their ttl", "address", o.address, "error", err)

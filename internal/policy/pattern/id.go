@@ -63,7 +63,7 @@ func parseID(s string) (string, error) {
 	id, err := federation.ParseID(host)
 	switch {
 	case err != nil:
-		return "", brokenRule(err)
+		return "", errors.Unwrap(err) // the rule, without what was parsed: that is not what the pattern says
 	case !isBelow:
 		return id.String(), nil
 	case len(id.String())+len(".") > longestAbove:
@@ -90,16 +90,7 @@ func checkSPIFFE(s, path string) error {
 	}
 	// Whatever a '*' stands for, the text around it obeys the rules of SPIFFE IDs.
 	_, err := federation.ParseID(strings.ReplaceAll(s, all, "x"))
-	return brokenRule(err)
-}
-
-// brokenRule returns the rule that an error of mtls.ParseID names, without what was parsed:
-// that is not what the pattern says.
-func brokenRule(err error) error {
-	if err == nil {
-		return nil
-	}
-	return errors.Unwrap(err)
+	return errors.Unwrap(err) // likewise
 }
 
 // Matches reports whether p matches the identity. Only "*" matches the zero ID, which

@@ -67,7 +67,6 @@ var errSyncing = errors.New("the owner has not yet sent its whole catalog")
 // it queues no changes for an owner that is away.
 type Source struct {
 	// read-only after New
-	name   string
 	mirror *consumer.Mirror
 	rules  catalog.Rules
 	turned chan struct{} // has room for one value: paused has changed
@@ -88,7 +87,6 @@ var _ source.Source = (*Source)(nil)
 // configuration.
 func New(c Config) (*Source, error) {
 	s := &Source{
-		name:   c.Name,
 		turned: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newStreamRefusals(),
 		rules: catalog.Rules{
 			Retention: catalog.Forever, Settle: c.Settle, MaxCatalog: c.MaxCatalog,
@@ -113,9 +111,6 @@ func admissionError(zones []federation.FQDN, policy wire.AddressPolicy, s *feder
 	}
 	return policy.Check(s)
 }
-
-// Name returns the name of the owner.
-func (s *Source) Name() string { return s.name }
 
 // Status returns the state of the subscription.
 func (s *Source) Status() consumer.Status { return s.mirror.Status() }
