@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/internal/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/internal/scrape"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
@@ -40,7 +40,7 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 // registerMetrics registers the metrics, once in a process: owners and their series
 // outlive a configuration.
 var registerMetrics = sync.OnceFunc(func() {
-	prometheus.MustRegister(responses, nacks, sessions, staleAnswers, persistErrors, updateDuration, ownerCollector{owners})
+	prometheus.MustRegister(responses, nacks, sessions, staleAnswers, persistErrors, updateDuration, scrape.NewCollector(plugin.Namespace+"_"+corefile.Directive+"_", sendOwners))
 })
 
 // metricsObserver counts what the agent reports.
@@ -72,95 +72,42 @@ func (metricsObserver) Forgotten(owner string) {
 	}
 }
 
-// ownerCollector reads the state of the owners when it is scraped, so that a series exists for
-// exactly as long as its owner.
-type ownerCollector struct{ agent *agent.Agent }
-
-var (
-	stateDesc       = gauge("owner_state", "1 for the state that an owner is in, 0 for the others: connecting, syncing, synced, stale, expired and parked.", "state")
-	servicesDesc    = gauge("services", "Services of an owner's catalog.")
-	notImportedDesc = gauge("updates_not_imported", "Updates of services that import_names leaves out, since an owner's stream was opened: each update counts.")
-	instancesDesc   = gauge("instances", "Instances of an owner's services.")
-	conflictsDesc   = gauge("conflicts", "Names and records of an owner that are not published, by reason.", "reason")
-	attemptDesc     = gauge("last_attempt_timestamp_seconds", "When the last attempt to connect to an owner began.")
-	syncDesc        = gauge("last_sync_timestamp_seconds", "When an owner's catalog was last complete.")
-	staleDesc       = gauge("stale_since_timestamp_seconds", "When a lost owner was lost.")
-	remainingDesc   = gauge("retention_remaining_seconds", "How long the records of a lost owner stay.")
-	retentionDesc   = gauge("retention_seconds", "How long the records of an owner stay after its loss; absent if they stay for ever.")
-	hopsDesc        = gauge("owner_hops", "Through how many owners the services of an owner come: 1 without a relay, 0 if that is not known.")
-	resumesDesc     = gauge("resumed_streams_total", "Streams on which an owner has sent only what differed from what was held.")
-	expiryDesc      = gauge("certificate_expiry_timestamp_seconds", "When the certificate for an owner or an authority in the CA bundle expires. With spiffe the file is the socket, and the earliest expiry counts.", "file")
-)
-
-// readyDesc has no owner: readiness is that of the process.
-var readyDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, corefile.Directive, "ready"),
-	"1 once this plugin is ready: its owners are known, or have had their time to become known.", nil, nil)
-
 // states are the values of the label of owner_state.
 var states = []string{"connecting", "syncing", "synced", "stale", "expired", "parked"}
 
-func gauge(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, corefile.Directive, name), help,
-		append([]string{"owner"}, labels...), nil)
-}
-
-// Describe implements prometheus.Collector.
-func (ownerCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		stateDesc, servicesDesc, notImportedDesc, instancesDesc, conflictsDesc, attemptDesc, syncDesc,
-		staleDesc, remainingDesc, retentionDesc, hopsDesc, resumesDesc, expiryDesc, readyDesc,
-	} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c ownerCollector) Collect(ch chan<- prometheus.Metric) {
-	ready := 0.0
-	if c.agent.Ready() {
-		ready = 1
-	}
-	ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, ready)
+// sendOwners sends the state of the owners.
+func sendOwners(process scrape.Scrape) {
+	process.Flag("ready", "1 once this plugin is ready: its owners are known, or have had their time to become known.", owners.Ready())
 	now := time.Now()
-	for _, o := range c.agent.OwnerReports(now) {
-		send := func(d *prometheus.Desc, value float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{o.ID}, labels...)...)
-		}
-		sendTime := func(d *prometheus.Desc, at time.Time, labels ...string) {
-			if !at.IsZero() {
-				send(d, float64(at.UnixMilli())/1000, labels...)
-			}
-		}
+	for _, o := range owners.OwnerReports(now) {
+		to := process.With("owner", o.ID)
 		for _, s := range states {
-			value := 0.0
-			if s == o.State {
-				value = 1
-			}
-			send(stateDesc, value, s)
+			to.Flag("owner_state", "1 for the state that an owner is in, 0 for the others: connecting, syncing, synced, stale, expired and parked.", s == o.State, "state", s)
 		}
-		send(servicesDesc, float64(o.Services))
-		send(notImportedDesc, float64(o.NotImported))
-		send(instancesDesc, float64(o.Instances))
-		send(hopsDesc, float64(o.Hops))
+		to.Gauge("services", "Services of an owner's catalog.", float64(o.Services))
+		to.Gauge("updates_not_imported", "Updates of services that import_names leaves out, since an owner's stream was opened: each update counts.", float64(o.NotImported))
+		to.Gauge("instances", "Instances of an owner's services.", float64(o.Instances))
+		to.Gauge("owner_hops", "Through how many owners the services of an owner come: 1 without a relay, 0 if that is not known.", float64(o.Hops))
 		if o.Retention > 0 {
-			send(retentionDesc, o.Retention)
+			to.Gauge("retention_seconds", "How long the records of an owner stay after its loss; absent if they stay for ever.", o.Retention)
 		}
-		ch <- prometheus.MustNewConstMetric(resumesDesc, prometheus.CounterValue, float64(o.Resumes), o.ID)
+		to.Count("resumed_streams_total", "Streams on which an owner has sent only what differed from what was held.", o.Resumes)
 		for reason, n := range o.Conflicts {
-			send(conflictsDesc, float64(n), reason)
+			to.Gauge("conflicts", "Names and records of an owner that are not published, by reason.", float64(n), "reason", reason)
 		}
-		sendTime(attemptDesc, o.LastAttempt)
-		sendTime(syncDesc, o.LastSync)
+		to.Time("last_attempt_timestamp_seconds", "When the last attempt to connect to an owner began.", o.LastAttempt)
+		to.Time("last_sync_timestamp_seconds", "When an owner's catalog was last complete.", o.LastSync)
 		if !o.Lost.IsZero() {
-			sendTime(staleDesc, o.Lost)
+			to.Time("stale_since_timestamp_seconds", "When a lost owner was lost.", o.Lost)
 			left, _ := o.RemainingRetention(now)
-			send(remainingDesc, left.Seconds())
+			to.Gauge("retention_remaining_seconds", "How long the records of a lost owner stay.", left.Seconds())
 		}
-		if o.CertificateFile == o.AuthorityFile { // one file can hold both, as an agent does
-			sendTime(expiryDesc, slices.MinFunc([]time.Time{o.Certificate, o.Authority}, time.Time.Compare), o.CertificateFile)
-			continue
+		expires := map[string]time.Time{o.CertificateFile: o.Certificate, o.AuthorityFile: o.Authority}
+		if len(expires) == 1 { // one file can hold both, as an agent does
+			expires[o.CertificateFile] = slices.MinFunc([]time.Time{o.Certificate, o.Authority}, time.Time.Compare)
 		}
-		sendTime(expiryDesc, o.Certificate, o.CertificateFile)
-		sendTime(expiryDesc, o.Authority, o.AuthorityFile)
+		for file, at := range expires {
+			to.Time("certificate_expiry_timestamp_seconds", "When the certificate for an owner or an authority in the CA bundle expires. With spiffe the file is the socket, and the earliest expiry counts.", at, "file", file)
+		}
 	}
 }

@@ -413,8 +413,8 @@ func declaredMetrics(t *testing.T, source, prefix, label string) map[string]stri
 			}
 		case *ast.CallExpr:
 			switch function := n.Fun.(type) {
-			case *ast.Ident: // counter(name, help, labels...), gauge(...)
-				if function.Name != "counter" && function.Name != "gauge" {
+			case *ast.Ident: // counter(name, help, labels...)
+				if function.Name != "counter" {
 					break
 				}
 				labels := []string{label}
@@ -424,17 +424,12 @@ func declaredMetrics(t *testing.T, source, prefix, label string) map[string]stri
 				add(literal(n.Args[0]), literal(n.Args[1]), labels...)
 			case *ast.SelectorExpr:
 				switch function.Sel.Name {
-				case "NewDesc": // prometheus.NewDesc(prometheus.BuildFQName(..., name), help, ...)
-					name, _ := n.Args[0].(*ast.CallExpr)
-					if last := literal(name.Args[len(name.Args)-1]); last != "" {
-						add(last, literal(n.Args[1]))
-					}
-				case "gauge", "count": // sender.gauge(name, help, value, label, value, ...)
+				case "Gauge", "Flag", "Time", "Count": // scrape.Gauge(name, help, value, label, value, ...)
 					if len(n.Args) < 3 {
 						break
 					}
 					var labels []string
-					if fmt.Sprint(function.X) == "to" { // the sender of a catalog
+					if fmt.Sprint(function.X) == "to" { // that of an owner or a catalog
 						labels = []string{label}
 					}
 					for pair := range slices.Chunk(n.Args[3:], 2) {

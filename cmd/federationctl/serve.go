@@ -112,7 +112,7 @@ func (o *serveOptions) serveCatalogs(ctx context.Context, flags *pflag.FlagSet, 
 		return explained(err)
 	}
 	d := daemonProcess{
-		logger: config.Logger, stdout: stdout, source: p, metrics: metrics.Collector{Report: p.Report},
+		logger: config.Logger, stdout: stdout, source: p, metrics: metrics.NewCollector(p.Report),
 		farewell: "the owner stops; consumers keep what they hold",
 	}
 	if err := d.listen(ctx, p.ProcessConfig()); err != nil {

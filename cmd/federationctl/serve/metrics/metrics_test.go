@@ -29,7 +29,7 @@ type served struct {
 // get returns what is at a path, after an empty line.
 func (s served) get(path string) string {
 	response := httptest.NewRecorder()
-	Handler(func() status.Status { return s.Status }, Collector{func() serve.Report { return s.Report }}).ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
+	Handler(func() status.Status { return s.Status }, NewCollector(func() serve.Report { return s.Report })).ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
 	return "\n" + response.Body.String()
 }
 
