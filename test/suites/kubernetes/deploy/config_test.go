@@ -15,7 +15,7 @@ type rendering struct {
 	want, not []string
 }
 
-// What is rendered follows the values, and the owner accepts the configuration in it.
+// What is rendered follows the values, and the owner or the importer accepts the configuration in it.
 func TestRendered(t *testing.T) {
 	helm := helm(t, "")
 	const (
@@ -119,6 +119,11 @@ func TestRendered(t *testing.T) {
 		if text := fileOf(t, rendered, "owner.yaml"); text != "" && !strings.Contains(text, "relay: {}") {
 			if _, wrong := config.Parse([]byte(text)); len(wrong) > 0 {
 				t.Errorf("%s %v: %v, in\n%s", r.example, r.args, wrong, text)
+			}
+		}
+		if text := fileOf(t, rendered, "import.yaml"); strings.Contains(text, "identity:") {
+			if _, wrong, doubts := config.CheckImport([]byte(text)); len(wrong)+len(doubts) > 0 {
+				t.Errorf("%s: %v %v, in\n%s", r.example, wrong, doubts, text)
 			}
 		}
 		if text := fileOf(t, rendered, "registrations.yaml"); text != "" {

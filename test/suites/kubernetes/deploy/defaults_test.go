@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -67,19 +68,22 @@ func TestMemoryFollowsLimit(t *testing.T) {
 	}
 }
 
-// The schema has the keys that the owner's configuration takes.
+// The schema has the keys that the configurations of an owner and of an importer take.
 func TestKubernetesKeys(t *testing.T) {
-	_, wrong := config.Parse([]byte("catalogs:\n- sources:\n  - kubernetes: {cluster: west, zone: west.fed.example, nonesuch: 1}\n"))
-	known := regexp.MustCompile(`nonesuch: there is no such key; those that there are: (.*)`).FindStringSubmatch(fmt.Sprintln(wrong))
-	if known == nil {
-		t.Fatalf("%v does not say which keys there are", wrong)
-	}
 	text := must.Get(os.ReadFile(chart + "/values.schema.json"))(t)
 	var schema object
 	must.Do(t, json.Unmarshal(text, &schema))
-	keys, _ := at(schema, "properties", "owner", "properties", "kubernetes", "properties").(object)
-	if diff := cmp.Diff(strings.Split(strings.TrimRight(known[1], "]"), ", "), slices.Sorted(maps.Keys(keys))); diff != "" {
-		t.Errorf("keys (-configuration +values.schema.json):\n%s", diff)
+	_, owner := config.Parse([]byte("catalogs:\n- sources:\n  - kubernetes: {cluster: west, zone: west.fed.example, nonesuch: 1}\n"))
+	_, importer, _ := config.CheckImport([]byte("kubernetes: {nonesuch: 1}\n"))
+	for component, wrong := range map[string][]problem.Problem{"owner": owner, "import": importer} {
+		known := regexp.MustCompile(`nonesuch: there is no such key; those that there are: ([a-z_]+(?:, [a-z_]+)*)`).FindStringSubmatch(fmt.Sprintln(wrong))
+		if known == nil {
+			t.Fatalf("%v does not say which keys there are", wrong)
+		}
+		keys, _ := at(schema, "properties", component, "properties", "kubernetes", "properties").(object)
+		if diff := cmp.Diff(strings.Split(known[1], ", "), slices.Sorted(maps.Keys(keys))); diff != "" {
+			t.Errorf("keys of %s (-configuration +values.schema.json):\n%s", component, diff)
+		}
 	}
 }
 
