@@ -56,6 +56,7 @@ var wings = map[string][]string{
 	"internal/consumer":       {"federation", "internal", "internal/catalog", "internal/snapshot", "internal/stream", "internal/wire"},
 	"internal/registry":       {"federation", "internal/policy", "internal/wire"},
 	"internal/gate":           {"federation", "federation/mtls", "internal"},
+	"internal/mcs":            nil,
 	"internal/owner":          {"federation", "federation/mtls", "internal", "internal/gate", "internal/registry", "internal/wire", "proto"},
 	"internal/kube":           nil,
 	"internal/dns": {
@@ -63,12 +64,12 @@ var wings = map[string][]string{
 		"internal/status/history", "internal/stream", "internal/wire",
 	},
 	"internal/source": {
-		"federation", "federation/mtls", "internal", "internal/catalog", "internal/consumer", "internal/kube", "internal/policy",
+		"federation", "federation/mtls", "internal", "internal/catalog", "internal/consumer", "internal/kube", "internal/mcs", "internal/policy",
 		"internal/registry", "internal/wire", "proto",
 	},
 	"internal/importer": {
-		"federation", "federation/mtls", "internal", "internal/catalog", "internal/consumer", "internal/dns", "internal/kube", "internal/policy",
-		"internal/status", "internal/status/history", "internal/stream", "internal/wire",
+		"federation", "federation/mtls", "internal", "internal/catalog", "internal/consumer", "internal/dns", "internal/kube", "internal/mcs",
+		"internal/policy", "internal/status", "internal/status/history", "internal/stream", "internal/wire",
 	},
 	"plugin": {
 		"federation", "federation/mtls", "internal", "internal/dns", "internal/policy", "internal/status", "internal/wire", "plugin/corefile",
@@ -77,8 +78,8 @@ var wings = map[string][]string{
 	"cmd/coredns":     {"internal", "plugin"},
 	"cmd/federationctl": {
 		"federation", "federation/mtls", "federation/provider", "internal", "internal/allowfile", "internal/catalog", "internal/consumer", "internal/dns",
-		"internal/gate", "internal/importer", "internal/kube", "internal/owner", "internal/policy", "internal/registry", "internal/source",
-		"internal/status", "internal/status/history", "internal/stream", "internal/wire", "proto",
+		"internal/gate", "internal/importer", "internal/kube", "internal/mcs", "internal/owner", "internal/policy", "internal/registry",
+		"internal/source", "internal/status", "internal/status/history", "internal/stream", "internal/wire", "proto",
 	},
 	"deploy": nil, // a module of its own
 }
