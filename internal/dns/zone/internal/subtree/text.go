@@ -18,6 +18,11 @@ const maxTXT = 1300
 // commonTXT is how many octets of RDATA most services with one instance have at most.
 const commonTXT = 256
 
+// exportLabel is mcs.Label. It is left out, and not counted as dropped, because only importers read
+// it, and most are longer than a string. Package mcs stands on the API of Kubernetes, which a zone
+// has no use for.
+const exportLabel = "multicluster.x-k8s.io/export"
+
 // Texts returns the RDATA of the TXT record of an instance. Where in is nil, it returns those of
 // the service: one for the service itself and one for each instance. Hamlet, 'CREATE': the entry of
 // the fqdn has 'all the information in each Instance'. The list ends with the first text that makes
@@ -139,7 +144,9 @@ func (w *txtWriter) writeService(s *federation.Service) {
 	w.addPair("", "desc", cutText("desc", s.Description))
 	w.addNumbered("tag", s.Tags)
 	for _, l := range w.foldKeys(s.Labels) {
-		w.addPair("label.", l.Key, l.Value)
+		if l.Key != exportLabel {
+			w.addPair("label.", l.Key, l.Value)
+		}
 	}
 	w.addNumbered("san", s.SANs)
 }

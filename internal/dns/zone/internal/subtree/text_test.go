@@ -12,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/record"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/subtree"
+	"github.com/hamlet-federation/coredns-federation/internal/mcs"
 )
 
 // wireTXT returns the strings of each TXT record as they are on the wire.
@@ -211,6 +212,20 @@ func TestServiceText(t *testing.T) {
 	}
 }
 
+// TestTextHidesExport has the label that only importers read, which is neither told nor missed.
+func TestTextHidesExport(t *testing.T) {
+	s := service("s", federation.Instance{ID: "a", Protocol: federation.HTTP})
+	s.Labels = []federation.Pair{{Key: "a", Value: "1"}, {Key: mcs.Label, Value: "{}"}}
+	tree := compiled(s)
+	if d := cmp.Diff([]string{"txtvers=1", "name=s", "label.a=1"}, serviceText(t, tree)[0]); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	s.Labels[1].Value = strings.Repeat("x", 10_000)
+	if faults := compiled(s).Faults(); len(faults) > 0 {
+		t.Errorf("faults %v of a long label", faults)
+	}
+}
+
 // FuzzText sends arbitrary text through TXT records. What arrives is what was
 // sent, whole or not at all, or the beginning of a description.
 func FuzzText(f *testing.F) {
@@ -231,6 +246,8 @@ func FuzzText(f *testing.F) {
 			case !ok || len(text) > 255 || v == "":
 				t.Fatalf("string %q", text)
 			case i == 0 && text == "txtvers=1", k == "name" && v == name, k == "desc" && v == description:
+			case k == "label."+mcs.Label:
+				t.Fatalf("string %q is told", text)
 			case k == "label."+strings.ToLower(key) && v == value:
 			case k == "desc" && strings.HasPrefix(description, v) && len(text) > 255-utf8.UTFMax:
 			default:
