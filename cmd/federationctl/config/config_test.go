@@ -459,7 +459,7 @@ func TestMistakes(t *testing.T) {
 		"rules by labels that there are not": {
 			"- file: {path: catalog.yaml}\n",
 			"- kubernetes: {cluster: a, zone: a.example, publish: {labels: [tier], annotations: [team]}}\n  - file: {path: catalog.yaml}\n  exports:\n" +
-				"  - {match: {labels: {tier: public, team: shop}}, to: [\"*\"]}\n" +
+				"  - {match: {labels: {tier: public, team: shop, multicluster.x-k8s.io/export: \"*\"}}, to: [\"*\"]}\n" +
 				"  - {match: {labels: {tier: public, zone: a}}, to: [\"*\"]}\n" +
 				"  - {match: {tags: [a], fqdn: [\"*.b.a.example\"]}, to: [\"*\"]}\n" +
 				"  - {match: {tags: [a], fqdn: [\"*.b.example\", xa.example]}, to: [\"*\"]}\n" +

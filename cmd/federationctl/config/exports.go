@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hamlet-federation/coredns-federation/internal/mcs"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
@@ -125,7 +126,7 @@ func (s Source) unmetCondition(rule policy.Rule) (field, why string) {
 			return "labels." + safetext.Printable(key), "they have no labels; limit the rule to other names with fqdn"
 		case s.Consul != nil && !strings.HasPrefix(key, "consul.meta/"):
 			return "labels." + safetext.Printable(key), "their labels begin with consul.meta/; name it so, or limit the rule to other names with fqdn"
-		case k != nil && !slices.Contains(k.Labels, key) && !slices.Contains(k.Annotations, key):
+		case k != nil && key != mcs.Label && !slices.Contains(k.Labels, key) && !slices.Contains(k.Annotations, key):
 			return "labels." + safetext.Printable(key), "they have no such label; name it in 'publish' of the source, or limit the rule to other names with fqdn"
 		}
 	}

@@ -104,9 +104,7 @@ func (t *translation) findEndpoints() *Finding {
 	if len(order) == 0 {
 		order = []EndpointKind{Gateway, LoadBalancer, ExternalIPs, NodePorts, Pods}
 	}
-	kinds := map[EndpointKind]func() (endpointSet, string){
-		Gateway: t.gatewayEndpoints, LoadBalancer: t.loadBalancer, ExternalIPs: t.externalIPs, NodePorts: t.nodePorts, Pods: t.podEndpoints,
-	}
+	kinds := t.lookups()
 	var reasons []string
 	for _, kind := range order {
 		look, ok := kinds[kind]
@@ -121,6 +119,14 @@ func (t *translation) findEndpoints() *Finding {
 		reasons = append(reasons, kind.String()+": "+why)
 	}
 	return refusef(NoAddress, "the Service %s is reached by no kind of endpoints (%s)", t.serviceName(), strings.Join(reasons, "; "))
+}
+
+// lookups returns how the endpoints of each kind are found for the ports. They return no endpoints
+// where there are none, and why.
+func (t *translation) lookups() map[EndpointKind]func() (endpointSet, string) {
+	return map[EndpointKind]func() (endpointSet, string){
+		Gateway: t.gatewayEndpoints, LoadBalancer: t.loadBalancer, ExternalIPs: t.externalIPs, NodePorts: t.nodePorts, Pods: t.podEndpoints,
+	}
 }
 
 // parseAddress parses an address of a thing with a name, or of one without. It warns of
@@ -151,7 +157,7 @@ func (t *translation) loadBalancer() (endpointSet, string) {
 		}
 		for _, p := range t.ports {
 			if !slices.ContainsFunc(ingresses[i].Ports, func(s corev1.PortStatus) bool {
-				return s.Error != nil && s.Port == p.spec.Port && (s.Protocol == corev1.ProtocolTCP || s.Protocol == "")
+				return s.Error != nil && s.Port == p.spec.Port && isOneProtocol(s.Protocol, p.spec.Protocol)
 			}) {
 				found.addEndpoint(address, p.spec.Port, p.id)
 			}
@@ -286,7 +292,7 @@ func (t *translation) podEndpoints() (endpointSet, string) {
 			labels = append(labels, id)
 		}
 		for _, p := range t.ports {
-			if number, ok := numberIn(slice, p.spec.Name); ok {
+			if number, ok := numberIn(slice, &p.spec); ok {
 				labels[0] = p.id
 				found.addEndpoint(address, number, labels...)
 			}
@@ -314,10 +320,9 @@ func (t *translation) podID(e *discoveryv1.Endpoint) (string, bool) {
 
 // numberIn returns the number that the Service's port has in the slice. It differs
 // between slices where pods have different numbers for one named port.
-func numberIn(slice *discoveryv1.EndpointSlice, name string) (int32, bool) {
+func numberIn(slice *discoveryv1.EndpointSlice, port *corev1.ServicePort) (int32, bool) {
 	for _, p := range slice.Ports {
-		if p.Port != nil && (p.Protocol == nil || *p.Protocol == corev1.ProtocolTCP || *p.Protocol == "") &&
-			(p.Name == nil && name == "" || p.Name != nil && *p.Name == name) {
+		if p.Port != nil && isOneProtocol(valueOr(p.Protocol, ""), port.Protocol) && valueOr(p.Name, "") == port.Name {
 			return *p.Port, true
 		}
 	}

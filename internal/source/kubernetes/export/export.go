@@ -105,7 +105,7 @@ const (
 	InvalidName        Rule = "InvalidName"    // the fqdn is no usable DNS name
 	BadAnnotation      Rule = "BadAnnotation"
 	NoPort             Rule = "NoPort"    // the Service has no ports
-	UDPOnly            Rule = "UDPOnly"   // all ports of the Service are UDP or SCTP
+	UDPOnly            Rule = "UDPOnly"   // all ports of the Service are UDP or SCTP, so that nothing is left to publish, also for those who make ServiceImports
 	NoAddress          Rule = "NoAddress" // no kind of endpoints has an address
 	TooLarge           Rule = "TooLarge"  // over a limit of package federation
 	Conflict           Rule = "Conflict"  // an export that goes first has the fqdn
@@ -123,6 +123,7 @@ const (
 	AmbiguousListener Rule = "AmbiguousListener" // nothing says whether the listener accepts the route
 	UnknownAnnotation Rule = "UnknownAnnotation"
 	TooManyEndpoints  Rule = "TooManyEndpoints" // more than a service may have; the rest is published
+	NoExportLabel     Rule = "NoExportLabel"    // package mcs, or a service, has no place for what the MCS API needs; the rest is published
 )
 
 // Finding is a rule that an object breaks, and where.

@@ -34,7 +34,7 @@ func TestTranslateRandom(t *testing.T) {
 	}
 	for _, rule := range []Rule{
 		NoService, InvalidServiceType, BeingDeleted, NameOutsideZone, NameNotAllowed, InvalidName, BadAnnotation, NoPort, UDPOnly, NoAddress, TooLarge,
-		UnsupportedPort, UnreachablePort, DuplicateID, InvalidID, InvalidAddress, MixedListeners, AmbiguousListener, UnknownAnnotation, TooManyEndpoints,
+		UnsupportedPort, UnreachablePort, DuplicateID, InvalidID, InvalidAddress, MixedListeners, AmbiguousListener, UnknownAnnotation, TooManyEndpoints, NoExportLabel,
 	} {
 		if seen[string(rule)] == 0 {
 			t.Errorf("no case breaks the rule %s: %v", rule, seen)
@@ -98,6 +98,7 @@ func (d dice) testCase() *testCase {
 	w.rules.Labels, w.rules.Annotations = several(d, 1, func() string { return "tier" }), several(d, 1, func() string { return "example.com/fqdn" })
 	if d.one(2) {
 		w.export = &mcsv1beta1.ServiceExport{ObjectMeta: d.meta("shop", "web")}
+		w.export.Spec.ExportedLabels = []map[string]string{nil, {"tier": "public"}, {"": ""}}[w.export.CreationTimestamp.Unix()%3]
 	}
 	if w.export != nil && d.one(15) {
 		return w

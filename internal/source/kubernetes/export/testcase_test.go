@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -75,8 +76,8 @@ func grant(namespaces []string, names ...string) Grant {
 	return g
 }
 
-// read returns the case of YAML documents. An object without a name is web, and one
-// without a namespace is in shop. A document of the kind Rules is the configuration.
+// read returns the case of YAML documents. An object without a name is web, one without a namespace
+// is in shop, and a ServiceExport without a time of creation is of the first day of 2026. A document of the kind Rules is the configuration.
 func read(t *testing.T, text string) *testCase {
 	t.Helper()
 	w := newTestCase()
@@ -110,7 +111,7 @@ func read(t *testing.T, text string) *testCase {
 			}
 			continue
 		case "ServiceExport":
-			w.export = &mcsv1beta1.ServiceExport{}
+			w.export = &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}
 			object = w.export
 		case "Service":
 			w.service = &corev1.Service{}

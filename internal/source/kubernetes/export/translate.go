@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/mcs"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
@@ -140,7 +141,8 @@ func (t *translation) composeService() *Finding {
 	return refusef(InvalidName, "%v", broken)
 }
 
-// serviceLabels returns the labels and annotations of the Service that are published.
+// serviceLabels returns the labels and annotations of the Service that are published, and the label
+// of a ServiceExport.
 func (t *translation) serviceLabels() []federation.Pair {
 	found := make(map[string]string, len(t.Labels)+len(t.Annotations))
 	pick := func(from map[string]string, keys []string) {
@@ -152,6 +154,10 @@ func (t *translation) serviceLabels() []federation.Pair {
 	}
 	pick(t.Service.Labels, t.Labels)
 	pick(t.Service.Annotations, t.Annotations)
+	delete(found, mcs.Label) // which only a ServiceExport gives
+	if t.Export != nil {
+		t.addExportLabel(found)
+	}
 	return federation.Pairs(found)
 }
 

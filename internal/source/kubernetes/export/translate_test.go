@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/mcs"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -90,6 +92,31 @@ func checkNames(t *testing.T, w *testCase, v Verdict) {
 	}
 }
 
+// checkExport checks that a ServiceExport, and nothing else, describes itself in a label which others
+// read, that each of its TCP targets is an endpoint, and that a label which is missing is a warning.
+func checkExport(t *testing.T, w *testCase, v Verdict) {
+	t.Helper()
+	i := slices.IndexFunc(v.Service.Labels, func(p federation.Pair) bool { return p.Key == mcs.Label })
+	warned := slices.ContainsFunc(v.Warnings, func(f Finding) bool { return f.Rule == NoExportLabel })
+	if len(v.Warnings) < maxWarnings && (i >= 0) != (w.export != nil && !warned) {
+		t.Errorf("labels %v of an export %v, with warning %v", v.Service.Labels, w.export != nil, warned)
+	}
+	if i < 0 {
+		return
+	}
+	e := must.Get(mcs.Parse(v.Service.Labels[i].Value))(t)
+	if v.Service.Name != e.Cluster+"/"+e.Namespace+"/"+e.Name || len(e.Ports) != len(w.service.Spec.Ports) {
+		t.Errorf("%s says %+v of itself", v.Service.Name, e)
+	}
+	for _, p := range e.Ports {
+		for _, target := range p.Targets {
+			if p.Protocol == corev1.ProtocolTCP && !slices.ContainsFunc(v.Service.Endpoints, func(e federation.Endpoint) bool { return int32(e.Port) == target }) {
+				t.Errorf("no endpoint has target %d of port %s", target, p.Name)
+			}
+		}
+	}
+}
+
 // checkVerdict checks what holds for the verdict of every case.
 func checkVerdict(t *testing.T, w *testCase, v Verdict, random *rand.Rand) {
 	t.Helper()
@@ -105,6 +132,7 @@ func checkVerdict(t *testing.T, w *testCase, v Verdict, random *rand.Rand) {
 			t.Errorf("%s is outside the zone", v.Service.FQDN)
 		}
 		checkNames(t, w, v)
+		checkExport(t, w, v)
 		for _, in := range v.Service.Instances {
 			reached := false
 			for _, e := range v.Service.Endpoints {

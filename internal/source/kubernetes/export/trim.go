@@ -28,7 +28,7 @@ func (r Rules) Trim(object any) (metav1.Object, error) {
 	case *gatewayv1.Gateway:
 		return trimGateway(o), nil
 	case *mcsv1beta1.ServiceExport:
-		trimmed := &mcsv1beta1.ServiceExport{ObjectMeta: trimMeta(&o.ObjectMeta), Status: mcsv1beta1.ServiceExportStatus{Conditions: o.Status.Conditions}}
+		trimmed := &mcsv1beta1.ServiceExport{ObjectMeta: trimMeta(&o.ObjectMeta), Spec: o.Spec, Status: mcsv1beta1.ServiceExportStatus{Conditions: o.Status.Conditions}}
 		trimmed.Generation = o.Generation
 		return trimmed, nil
 	case *Route:
@@ -72,6 +72,8 @@ func (r Rules) trimService(s *corev1.Service) *corev1.Service {
 		Spec: corev1.ServiceSpec{
 			Type: s.Spec.Type, ExternalIPs: s.Spec.ExternalIPs, ExternalTrafficPolicy: s.Spec.ExternalTrafficPolicy,
 			IPFamilies: s.Spec.IPFamilies, PublishNotReadyAddresses: s.Spec.PublishNotReadyAddresses, Ports: s.Spec.Ports,
+			SessionAffinity: s.Spec.SessionAffinity, SessionAffinityConfig: s.Spec.SessionAffinityConfig,
+			InternalTrafficPolicy: s.Spec.InternalTrafficPolicy, TrafficDistribution: s.Spec.TrafficDistribution,
 		},
 		Status: corev1.ServiceStatus{LoadBalancer: s.Status.LoadBalancer},
 	}
