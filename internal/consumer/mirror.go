@@ -61,9 +61,13 @@ type Config struct {
 
 	// Publish makes changes visible. It is called with one batch of changes after
 	// the other, from several goroutines but one at a time. The owner's updates are
-	// acknowledged when it returns, so it must not wait for the owner, and must not
-	// call the Mirror except for Status.
+	// acknowledged when it and Await have returned, so it must not wait for the owner, and must
+	// not call the Mirror except for Status.
 	Publish func(Changes)
+
+	// Await returns when what was published may be acknowledged: see stream.Config. Nothing is
+	// locked, so that the clock goes on, and a lost stream is noticed. It may be nil.
+	Await func(ctx context.Context, ended <-chan struct{})
 
 	// Accept returns why the services of a stream are not wanted, as they have come through
 	// these owners: before any of it is applied. The stream ends with that, and is not

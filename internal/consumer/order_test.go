@@ -46,6 +46,40 @@ func TestPublishThenAcknowledgeThenAnnounce(t *testing.T) {
 	})
 }
 
+// An update is acknowledged when Await has returned. Meanwhile it is published, the clock goes on, and
+// a stream that is lost ends the wait.
+func TestAwaitBeforeAcknowledge(t *testing.T) {
+	simulation.Run(t, newTestMirror, func(t *testing.T, sim *testMirror) {
+		stop := sim.misbehave("upsert web web.fed.example 192.0.2.1\nhang")
+		safe, ended := make(chan struct{}), false
+		config := sim.config()
+		config.Await = func(ctx context.Context, over <-chan struct{}) {
+			select {
+			case <-safe:
+			case <-over:
+				ended = true
+			case <-ctx.Done():
+			}
+		}
+		m, _ := sim.run(config)
+		time.Sleep(time.Minute)
+		if answers := sim.Details("ack", "nack"); len(answers) > 0 || m.Status().Services != 1 {
+			t.Errorf("while Await waits: answers %v, status %+v", answers, m.Status())
+		}
+		stop()
+		time.Sleep(catalog.Grace + time.Second)
+		if s := m.Status(); !ended || s.State != catalog.Stale {
+			t.Errorf("after the loss: Await ended by it: %t, status %+v", ended, s)
+		}
+		sim.misbehave("upsert web web.fed.example 192.0.2.1\nhang")
+		close(safe)
+		time.Sleep(time.Minute)
+		if answers := sim.Details("ack", "nack"); len(answers) != 1 {
+			t.Errorf("in the end: answers %v", answers)
+		}
+	})
+}
+
 // deaf is an owner that sends services for as long as there is room, and reads no
 // acknowledgement.
 type deaf struct {

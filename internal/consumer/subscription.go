@@ -47,6 +47,7 @@ func (m *Mirror) newSubscriptionRun(s Subscription) (*subscriptionRun, error) {
 		Version:   s.Version,
 		Dial:      s.Dial,
 		Sink:      mirrorSink{m},
+		Await:     m.config.Await,
 		Logger:    m.logger,
 	})
 	if err != nil {

@@ -58,6 +58,10 @@ type Config struct {
 
 	Sink Sink
 
+	// Await returns when updates may be answered that the Sink has applied, or when the stream has
+	// ended or ctx is over. It may be nil: they are answered at once.
+	Await func(ctx context.Context, ended <-chan struct{})
+
 	Logger *slog.Logger // default: nothing is logged
 
 	// Dial opens a connection to an address; default: TCP.
@@ -197,6 +201,9 @@ func New(config Config) (*Consumer, error) {
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Await == nil {
+		config.Await = func(context.Context, <-chan struct{}) {}
 	}
 	if config.Dial == nil {
 		config.Dial = func(ctx context.Context, address string) (net.Conn, error) {

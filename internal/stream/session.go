@@ -147,7 +147,7 @@ func (c *Consumer) followStream(ctx context.Context, with *conversation, renewal
 			if !ok {
 				return with.inbox.err
 			}
-			if err := c.applyUpdates(with, with.inbox.takeWaiting(update)); err != nil {
+			if err := c.applyUpdates(ctx, with, with.inbox.takeWaiting(update)); err != nil {
 				return err
 			}
 		case <-c.renew:
@@ -165,8 +165,9 @@ func (c *Consumer) followStream(ctx context.Context, with *conversation, renewal
 }
 
 // applyUpdates passes updates to the Sink and answers them.
-func (c *Consumer) applyUpdates(with *conversation, updates []Update) error {
+func (c *Consumer) applyUpdates(ctx context.Context, with *conversation, updates []Update) error {
 	c.config.Sink.ApplyUpdates(updates)
+	c.config.Await(ctx, with.inbox.ended)
 	with.inbox.markApplied()
 	if err := answerUpdates(with.stream, with.cancel, updates); err != nil {
 		return err
