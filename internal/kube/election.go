@@ -45,8 +45,8 @@ type Election struct {
 
 	name    sync.Once
 	self    string
-	leading sync.Mutex // held while Lead runs
-	holder  string     // that was observed last; Run alone uses it
+	leading chan struct{} // has a value while Lead runs
+	holder  string        // that was observed last; Run alone uses it
 }
 
 // Identity returns the name by which this replica holds the lease. It has the name of the host, and
@@ -62,6 +62,7 @@ func (e *Election) Identity() string {
 // Run takes part in the election until ctx ends. Then it gives the lease up, so that the next leader
 // need not wait until it expires.
 func (e *Election) Run(ctx context.Context) {
+	e.leading = make(chan struct{}, 1)
 	lock := notedLock{election: e, LeaseLock: &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: e.Lease.Namespace, Name: e.Lease.Name}, Client: e.Leases,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity()},
@@ -78,8 +79,8 @@ func (e *Election) Run(ctx context.Context) {
 
 // lead runs Lead, unless the term has ended already.
 func (e *Election) lead(ctx context.Context) {
-	e.leading.Lock()
-	defer e.leading.Unlock()
+	e.leading <- struct{}{}
+	defer func() { <-e.leading }()
 	if ctx.Err() == nil {
 		e.Lead(ctx)
 	}
@@ -89,8 +90,8 @@ func (e *Election) lead(ctx context.Context) {
 // (The elector's own ReleaseOnCancel does that before Lead is told to return, also when the lease was
 // lost, and so others could lead meanwhile.)
 func (e *Election) endTerm(ctx context.Context, lock notedLock) {
-	e.leading.Lock()
-	defer e.leading.Unlock()
+	e.leading <- struct{}{}
+	defer func() { <-e.leading }()
 	if ctx.Err() == nil || e.holder != e.Identity() {
 		return
 	}
