@@ -109,7 +109,7 @@ const mostEntries = 10
 
 // The reasons of the rules for statements.
 const (
-	goReason    = "goroutines are started only in consumer, dns/agent, owner, source, provider, status/page and cmd, and at one place each in hostname, plugin and plugin/status, by whoever awaits them"
+	goReason    = "goroutines are started only in consumer, dns/agent, owner, source, importer, provider, status/page and cmd, and at one place each in hostname, plugin and plugin/status, by whoever awaits them"
 	sleepReason = "nothing can end a sleep early; in a test use testing/synctest, or wait for a condition"
 	quoteReason = "it would be quoted twice; see safetext.Printable"
 	longReason  = "ServeDNS fits one screen"
@@ -209,7 +209,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "internal/dns/hostname/resolver.go" && function.Name.Name == "startLookup"
 		starts  = s.test || setup || transfers || serves || looksUp ||
-			s.in("internal/snapshot", "internal/consumer", "internal/dns/agent", "internal/gate", "internal/owner", "internal/registry", "internal/snapshot", "internal/source", "internal/stream", "federation/provider", "internal/status/page", "cmd")
+			s.in("internal/snapshot", "internal/consumer", "internal/dns/agent", "internal/gate", "internal/owner", "internal/registry", "internal/snapshot", "internal/source", "internal/stream", "internal/kube", "internal/importer", "federation/provider", "internal/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") || s.importsPath(module+"test/kit/network/simulation") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {

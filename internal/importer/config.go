@@ -18,6 +18,8 @@ type Config struct {
 	Target   Target
 	Persist  string // folder of a file for each owner; empty: none
 
+	DryRun bool // the objects are printed, and no cluster is asked: see Importer.DryRun
+
 	File    string       // that this was read from, for the status
 	Version string       // of this program
 	Logger  *slog.Logger // nil: nothing is logged

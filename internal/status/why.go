@@ -187,6 +187,13 @@ type OwnerPart struct {
 	Gone     []GoneService    `json:"gone,omitempty"`     // services that had this name, newest first
 }
 
+// PartOf returns what an owner has to do with any name.
+func PartOf(u *FollowedOwner) OwnerPart {
+	return OwnerPart{
+		ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt,
+	}
+}
+
 // GoneService is a service that was there, and is no more.
 type GoneService struct {
 	At      time.Time `json:"at"`

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // AddressPolicy is what the operator of a consumer decides about the addresses of services.
@@ -35,6 +36,15 @@ func (p AddressPolicy) Check(s *federation.Service) *federation.InvalidError {
 		}
 	}
 	return nil
+}
+
+// CheckZones returns why an owner with these zones may not publish the service, or nil. Without zones it
+// may publish everywhere.
+func CheckZones(zones []federation.FQDN, s *federation.Service) *federation.InvalidError {
+	if len(zones) == 0 || slices.ContainsFunc(zones, s.FQDN.Within) {
+		return nil
+	}
+	return federation.Invalidf("fqdn", federation.ReasonOutOfZone, "%s is outside the zones given to this owner", safetext.Quote(s.FQDN.String()))
 }
 
 func (p AddressPolicy) checkAddress(address federation.Address) *federation.InvalidError {

@@ -128,18 +128,11 @@ func (x *blockExplainer) reportEndpoint(e *zone.SharedEndpoint) status.SharedEnd
 	return s
 }
 
-// partOf returns what the status shows of an owner, whatever the name.
-func partOf(u *status.FollowedOwner) status.OwnerPart {
-	return status.OwnerPart{
-		ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt,
-	}
-}
-
 // reportOwner returns what the owner at an index has to do with a name. With taken, one of its
 // services or the zone itself has the name, so that nothing was left out.
 func (x *blockExplainer) reportOwner(i int, name string, taken bool) status.OwnerPart {
 	log := &x.owners[i].log
-	p := partOf(&x.reports[i])
+	p := status.PartOf(&x.reports[i])
 	if !taken {
 		p.NotImported, p.NotAdmitted = x.leavesOut(i, name)
 	}
@@ -166,7 +159,7 @@ func (a *Agent) RefusedOwners(name string, answers []status.BlockAnswer, now tim
 			continue
 		}
 		u := o.reportStatus(now)
-		p := partOf(&u)
+		p := status.PartOf(&u)
 		for _, r := range o.log.Refusals() {
 			if _, of, _ := strings.Cut(withoutProtocol(name), "."); isCalled(r.Service, name) || r.FQDN == withoutProtocol(name) || r.FQDN != "" && r.FQDN == of { // of an instance
 				p.Refusals = append(p.Refusals, r)

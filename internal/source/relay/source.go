@@ -32,7 +32,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
-	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
@@ -90,7 +89,9 @@ func New(c Config) (*Source, error) {
 		turned: make(chan struct{}, 1), first: make(map[string]*wire.EncodedService), refused: newStreamRefusals(),
 		rules: catalog.Rules{
 			Retention: catalog.Forever, Settle: c.Settle, MaxCatalog: c.MaxCatalog,
-			Admit: func(s *federation.Service) *federation.InvalidError { return admissionError(c.Zones, c.Policy, s) },
+			Admit: func(s *federation.Service) *federation.InvalidError {
+				return cmp.Or(wire.CheckZones(c.Zones, s), c.Policy.Check(s))
+			},
 		},
 	}
 	var err error
@@ -102,14 +103,6 @@ func New(c Config) (*Source, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// admissionError returns why the owner may not publish a service, or nil.
-func admissionError(zones []federation.FQDN, policy wire.AddressPolicy, s *federation.Service) *federation.InvalidError {
-	if len(zones) > 0 && !slices.ContainsFunc(zones, s.FQDN.Within) {
-		return federation.Invalidf("fqdn", federation.ReasonOutOfZone, "%s is outside the zones given to this owner", safetext.Quote(s.FQDN.String()))
-	}
-	return policy.Check(s)
 }
 
 // Status returns the state of the subscription.

@@ -1,0 +1,276 @@
+package importer
+
+import (
+	"context"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/catalog"
+	"github.com/hamlet-federation/coredns-federation/internal/consumer"
+	"github.com/hamlet-federation/coredns-federation/internal/status/history"
+	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
+)
+
+// followedOwner is an owner with its mirror. The mirror publishes into the names of the importer, and
+// so holds them up to date under Importer.mu, which guards what is not read-only. It keeps as many
+// unwritten names as the last updates have changed.
+type followedOwner struct {
+	*Owner
+
+	importer *Importer
+	mirror   *consumer.Mirror
+	events   history.ServiceLog // has a lock of its own
+
+	summary catalog.Summary // that the mirror has published last
+	lost    time.Time       // since when it was lost, as the ConfigMap had it at the start
+	settled bool            // its catalog was complete since the start: earlier objects of services that it does not offer go
+	paused  bool            // the guard keeps these until the retention ends
+
+	unwritten sets.Set[types.NamespacedName] // names that its updates have changed, and that the server has not answered for
+	drained   chan struct{}                  // closed when unwritten is empty
+}
+
+// follow returns an owner that is not followed yet, or an error that names a field.
+func (m *Importer) follow(o *Owner, h hooks) (*followedOwner, error) {
+	f := &followedOwner{Owner: o, importer: m, unwritten: sets.New[types.NamespacedName](), drained: make(chan struct{})}
+	close(f.drained)
+	subscription := consumer.Subscription{
+		Addresses: o.Addresses, Version: o.Version, Identity: mtls.Consumer{Source: m.identity, ServerName: o.ServerName, IDs: o.IDs}, Dial: h.dial,
+	}
+	if h.identity != nil {
+		subscription.Identity = h.identity
+	}
+	if m.config.Persist != "" {
+		subscription.File = m.fileOf(o)
+	}
+	var err error
+	f.mirror, err = consumer.New(consumer.Config{
+		Subscription: subscription, Name: o.Name, Publish: f.publishChanges, Await: f.awaitWritten, Observer: ownerObserver{followed: f}, Logger: m.log,
+		Rules: catalog.Rules{Retention: o.Retention, Settle: o.Settle, MaxCatalog: o.MaxCatalog, Admit: f.admit},
+	})
+	return f, err
+}
+
+// fileOf returns the path of the file that keeps the catalog of an owner.
+func (m *Importer) fileOf(o *Owner) string {
+	return filepath.Join(m.config.Persist, url.PathEscape(o.Name)+".catalog")
+}
+
+// admit returns why a service is not imported, or nil.
+func (f *followedOwner) admit(s *federation.Service) *federation.InvalidError {
+	if !f.Import.Matches(s.FQDN) {
+		return catalog.ErrNotImported
+	}
+	if invalid := wire.CheckZones(f.Zones, s); invalid != nil {
+		return invalid
+	}
+	return f.policy().Check(s)
+}
+
+func (f *followedOwner) policy() wire.AddressPolicy {
+	return wire.AddressPolicy{AllowAddresses: f.AllowAddresses}
+}
+
+// offer is a service that an owner offers. It is replaced, and never changed.
+type offer struct {
+	owner      *followedOwner
+	service    packed.Service
+	updated    uint32 // as catalog.Change, as the next one
+	generation uint64
+	age        uint64 // the less, the earlier the service was offered under its name
+}
+
+// offerKey is equal for offers of one service.
+type offerKey struct {
+	owner   *followedOwner
+	service string
+}
+
+// isStale reports whether no stream vouches for the service.
+func (o *offer) isStale() bool { return o.generation < o.owner.summary.Live }
+
+// publishChanges applies changes of the owner's catalog to the names that they concern, and has
+// these written.
+func (f *followedOwner) publishChanges(changes consumer.Changes) {
+	m := f.importer
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := f.summary
+	f.summary = changes.Status.Summary
+	for i := range changes.Services {
+		c := &changes.Services[i]
+		now := &offer{owner: f, service: c.Packed, updated: c.Updated, generation: c.Generation}
+		if !c.Was.IsZero() && (c.Packed.IsZero() || c.Packed.FQDN() != c.Was.FQDN()) {
+			f.changeName(f.nameOf(c.Was), c.Name, nil)
+		}
+		if !c.Packed.IsZero() {
+			f.changeName(f.nameOf(c.Packed), c.Name, now)
+		}
+	}
+	f.events.NotePublished(changes.Services, time.Now())
+	if before.State != f.summary.State {
+		f.settle()
+		m.enqueue(anchorName)
+	}
+}
+
+// nameOf returns the name of the objects of a service, which is zero where it makes none.
+func (f *followedOwner) nameOf(p packed.Service) types.NamespacedName {
+	name, rule := f.objectName(p)
+	if rule != "" {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: f.importer.config.Target.Namespace, Name: name}
+}
+
+// objectName returns the name of the objects of a service, or why there is none.
+func (f *followedOwner) objectName(p packed.Service) (name, rule string) {
+	fqdn, err := federation.ParseFQDN(p.FQDN())
+	if err != nil {
+		return "", err.Error() // never: it has been checked
+	}
+	return f.importer.config.Target.objectNameFor(fqdn, f.Zones)
+}
+
+// changeName replaces what the owner offers as a service under a name, or removes it with a nil
+// offer. Without a valid name it only keeps it for the status. The caller holds mu.
+func (f *followedOwner) changeName(name types.NamespacedName, service string, now *offer) {
+	m := f.importer
+	n, key := m.entry(name), offerKey{f, service}
+	before := n.offers[key]
+	switch {
+	case now == nil:
+		delete(n.offers, key)
+	case before == nil:
+		m.offered++
+		now.age, n.offers[key] = m.offered, now
+	default:
+		now.age, n.offers[key] = before.age, now
+		if before.service == now.service {
+			return // it is only confirmed
+		}
+	}
+	if name.Name == "" {
+		return
+	}
+	if m.queue != nil {
+		if len(f.unwritten) == 0 {
+			f.drained = make(chan struct{})
+		}
+		f.unwritten.Insert(name)
+	}
+	m.enqueue(name)
+}
+
+// noteWritten records that the server has answered for a name. The caller holds mu.
+func (f *followedOwner) noteWritten(name types.NamespacedName) {
+	if f.unwritten.Has(name) {
+		if f.unwritten.Delete(name); len(f.unwritten) == 0 {
+			close(f.drained)
+		}
+	}
+}
+
+// awaitWritten returns when the server has answered for all that the owner has changed, or when
+// another replica writes.
+func (f *followedOwner) awaitWritten(ctx context.Context, ended <-chan struct{}) {
+	f.importer.mu.Lock()
+	drained := f.drained
+	f.importer.mu.Unlock()
+	select {
+	case <-drained:
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+// The guard of the catalog, see package catalog, which does not know the objects of an earlier start.
+const (
+	guardShare = 2
+	guardCount = 10
+)
+
+// settle decides, once the catalog of the owner is complete and the objects are known, whether
+// objects go that are of services which the owner does not offer. The caller holds mu.
+func (f *followedOwner) settle() {
+	m := f.importer
+	if f.settled || !m.listed || f.summary.State != catalog.Synced {
+		return
+	}
+	all, gone := 0, 0
+	for name, n := range m.names {
+		if there := n.service(name); isOurs(there) && there.GetAnnotations()[ownerKey] == f.Name {
+			if all++; n.offerOf(there) == nil {
+				gone++
+			}
+		}
+	}
+	f.settled = true
+	if f.paused = gone >= guardCount && guardShare*gone > all; f.paused {
+		m.log.Warn("the owner does not offer most of the services that there are objects of; they are kept until its retention ends", "owner", f.Name, "objects", gone)
+	}
+	m.enqueueAll()
+}
+
+// keptUntil returns until when objects of services stay that the owner does not offer: as long as it
+// may still offer them. It is zero for those that go now, and far away without a retention.
+func (f *followedOwner) keptUntil() time.Time {
+	since := f.importer.began
+	switch {
+	case f.settled && !f.paused:
+		return time.Time{}
+	case f.Retention == catalog.Forever:
+		return since.Add(100 * 365 * 24 * time.Hour)
+	case !f.lost.IsZero():
+		since = f.lost
+	}
+	if at := since.Add(f.Retention); at.After(f.importer.began.Add(catalog.Grace)) {
+		return at
+	}
+	return f.importer.began.Add(catalog.Grace) // so long, an owner can still be heard of
+}
+
+// lostSince returns since when the owner is lost, or zero. The caller holds mu.
+func (f *followedOwner) lostSince() time.Time {
+	switch {
+	case f.summary.State == catalog.Synced:
+		return time.Time{}
+	case !f.summary.Lost.IsZero():
+		return f.summary.Lost
+	case f.lost.IsZero() && !f.settled && time.Since(f.importer.began) >= heardOf:
+		return f.importer.began // it may have been lost before: nobody knows
+	}
+	return f.lost
+}
+
+// admittedAddresses returns those addresses of a host that the owner may publish.
+func (f *followedOwner) admittedAddresses(found []netip.Addr) []netip.Addr {
+	policy := f.policy()
+	return slices.DeleteFunc(found, func(a netip.Addr) bool { return !policy.Admits(a) })
+}
+
+// ownerObserver keeps what happened to the services of an owner.
+type ownerObserver struct {
+	consumer.NoObserver
+
+	followed *followedOwner
+}
+
+// Responded implements consumer.Observer.
+func (o ownerObserver) Responded(op wire.Operation, name string) {
+	o.followed.events.NoteResponse(op, name, time.Now())
+}
+
+// Refused implements consumer.Observer.
+func (o ownerObserver) Refused(reason *federation.InvalidError) {
+	o.followed.events.NoteRefusal(reason, time.Now())
+}

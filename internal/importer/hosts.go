@@ -1,0 +1,89 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/hostname"
+)
+
+// retryHosts is when hosts are looked up again that could not be, or without a TTL.
+const retryHosts = 30 * time.Second
+
+// unknownHosts stands for retryHosts where nothing is known of a host.
+const unknownHosts time.Duration = -1
+
+// resolveEndpoints returns the addresses of each endpoint of a service, by index: of a host those that it
+// has in DNS and that the owner may publish. It returns when to look hosts up again, 0 without hosts, and
+// one of those that nothing is known of.
+func (m *Importer) resolveEndpoints(ctx context.Context, f *followedOwner, s *federation.Service) (of [][]netip.Addr, again time.Duration, unknown string) {
+	of = make([][]netip.Addr, len(s.Endpoints))
+	query := hostname.Query{Owner: f.Name, Type: dns.TypeSRV} // addresses of both families
+	var at []int                                              // the endpoint of each host
+	for i, e := range s.Endpoints {
+		if ip, ok := e.Address.IP(); ok {
+			of[i] = []netip.Addr{ip.Unmap()}
+		} else {
+			query.Hosts, at = append(query.Hosts, e.Address.String()), append(at, i)
+		}
+	}
+	if len(at) == 0 {
+		return of, 0, ""
+	}
+	again = retryHosts
+	for n, answer := range m.hosts.ResolveEach(ctx, m.upstream, query)[0] {
+		of[at[n]] = f.admittedAddresses(answer.Addresses)
+		if answer.Failed && len(answer.Addresses) == 0 {
+			unknown = query.Hosts[n]
+		} else if ttl := time.Duration(answer.TTL) * time.Second; len(answer.Addresses) > 0 && (unknown == "" && n == 0 || ttl < again) {
+			again = max(ttl, time.Second)
+		}
+	}
+	return of, again, unknown
+}
+
+// resolvConf is where the servers of the machine, or of the pod, stand.
+const resolvConf = "/etc/resolv.conf"
+
+// upstream asks the DNS servers of the machine, or of the pod. It implements hostname.Upstream.
+type upstream struct{ servers []string }
+
+// systemUpstream returns an upstream of the servers in resolv.conf.
+func systemUpstream() (hostname.Upstream, error) {
+	config, err := dns.ClientConfigFromFile(resolvConf)
+	if err != nil {
+		return nil, fmt.Errorf("%s, which has the servers for hosts of endpoints: %w", resolvConf, err)
+	}
+	var u upstream
+	for _, server := range config.Servers {
+		u.servers = append(u.servers, net.JoinHostPort(server, config.Port))
+	}
+	return u, nil
+}
+
+// Address returns the same for all look-ups, as there is one upstream.
+func (upstream) Address() string { return resolvConf }
+
+// Ask asks one server after the other, until one has a reply. A reply that is truncated is asked for again over TCP.
+func (u upstream) Ask(ctx context.Context, host string, qtype uint16, _ int) *dns.Msg {
+	query := new(dns.Msg)
+	query.SetQuestion(host, qtype)
+	for _, server := range u.servers {
+		for _, network := range []string{"udp", "tcp"} {
+			client := dns.Client{Net: network, Timeout: hostname.Patience / 2}
+			reply, _, err := client.ExchangeContext(ctx, query, server)
+			if err == nil && !reply.Truncated {
+				return reply
+			} else if err != nil {
+				break // the next server
+			}
+		}
+	}
+	return nil
+}

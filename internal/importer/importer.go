@@ -1,0 +1,521 @@
+// Package importer makes objects of Kubernetes from the services of owners: an [Importer] follows owners as
+// the plugin does, and writes a Service and EndpointSlices for each service, for clusters whose DNS
+// cannot be changed and clients that want a virtual address.
+//
+// # From an update to the objects
+//
+// The mirror of an owner publishes a change into the names of the importer: a name of objects has the offers of
+// services that lead to it, and the objects that are there. Whatever changes either of them puts the name
+// into a queue. A worker takes the name, compares what is wanted with what is there, and writes the
+// difference. So nothing is written twice, and a start, a restored cluster and a change take the same way.
+// An update is acknowledged when the API server has answered for its names, unless another replica
+// writes.
+//
+// # Objects of others
+//
+// All Services and EndpointSlices of the namespace are read, and only those with the importer's label are
+// changed or removed: an object is created with a request that fails where there is one of that name, and is
+// changed and removed as the version that was read. (Server-side apply, which the importer uses for conditions,
+// would take an object over that somebody makes at the same time.) A Service of somebody else keeps its name,
+// and gets no endpoints.
+//
+// # Which service has a name
+//
+// The one whose objects are there; else the one that was offered first. Objects say in annotations
+// of which service they are.
+//
+// # Retention
+//
+// The mirror bounds how long services of a lost owner stay. After a start, objects are there
+// before their owner has said anything. They stay until its catalog is complete, and no longer than the
+// retention, which counts from when the owner was lost: the ConfigMap of the importer has that. If most
+// of them are missing from the catalog then, they stay until the retention ends.
+//
+// # Replicas
+//
+// All replicas follow the owners, and the one that has the lease reads and writes objects. It reads
+// everything again when a request for the lease has failed and the next one has not, because the server
+// may have been restored from a backup.
+package importer
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/consumer"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/hostname"
+	"github.com/hamlet-federation/coredns-federation/internal/kube"
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
+	"github.com/hamlet-federation/coredns-federation/internal/stream"
+)
+
+// anchor is the name of the ConfigMap that owns all objects, and of the lease.
+const anchor = "federation-import"
+
+// Importer imports. Mirrors put offers into its names, watches put objects, and the workers of the replica
+// that leads take names from the queue; all under mu, which nobody holds during a request. Names are as many as
+// the owners offer, within their limits, and as there are objects in the namespace.
+type Importer struct {
+	// read-only after New
+	config   Config
+	log      *slog.Logger
+	identity *mtls.Source
+	server   string // the API server
+	client   *kube.Client
+	api      map[schema.GroupVersion]*rest.RESTClient
+	election *kube.Election
+	hosts    *hostname.Resolver
+	upstream hostname.Upstream
+	owners   []*followedOwner
+	began    time.Time
+
+	relist    chan struct{} // has room for one value: everything is to be read again
+	anchoring sync.Mutex    // held while the ConfigMap is read and written
+
+	mu      sync.Mutex
+	names   map[types.NamespacedName]*importedName
+	offered uint64                                                     // offers so far
+	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName] // nil unless this replica leads
+	unread  int                                                        // kinds that have yet to be read
+	listed  bool                                                       // everything has been read
+	anchor  *metav1.OwnerReference                                     // to the ConfigMap; nil: it is to be looked at
+	losses  string                                                     // of owners, as the ConfigMap has them
+	leader  string
+	broken  bool                      // a request has failed since everything was read
+	trouble map[string]clusterProblem // by what is asked for: the lease, a kind, or "write"
+	codes   map[string]uint64         // of the answers to requests that write
+}
+
+// clusterProblem is why the API server cannot be asked.
+type clusterProblem struct {
+	err   error
+	since time.Time
+}
+
+// importedName is a name of objects. It is forgotten once it has neither offers nor objects.
+type importedName struct {
+	offers  map[offerKey]*offer
+	objects map[objectKey]object // that are there, of the importer and of others
+	holder  *offer               // that the objects were written for last
+	written bool                 // the objects are as they should be
+	kept    bool                 // they are of a service that may still be offered
+	refused *status.ImportProblem
+}
+
+// objectKey names an object of a kind.
+type objectKey struct {
+	kind string // the resource
+	name types.NamespacedName
+}
+
+// resource is a kind that is read and written.
+type resource struct {
+	gv     schema.GroupVersion
+	name   string
+	object object
+}
+
+func resources() []resource {
+	return []resource{
+		{corev1.SchemeGroupVersion, "services", &corev1.Service{}},
+		{discoveryv1.SchemeGroupVersion, "endpointslices", &discoveryv1.EndpointSlice{}},
+	}
+}
+
+// New returns an importer that has not begun, or a one-line error about what the configuration names: the
+// certificates, the kubeconfig or the folder of persist. It asks nobody.
+func New(ctx context.Context, c Config) (*Importer, error) { return newImporter(ctx, c, hooks{}) }
+
+// hooks are what tests replace.
+type hooks struct {
+	wrap     func(http.RoundTripper) http.RoundTripper // of the client of the API server
+	dial     func(context.Context, string) (net.Conn, error)
+	identity stream.Identity
+	upstream hostname.Upstream
+}
+
+func newImporter(ctx context.Context, c Config, h hooks) (*Importer, error) {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Importer{
+		config: c, log: loglimit.NewLogger(c.Logger), began: time.Now(), relist: make(chan struct{}, 1),
+		names: make(map[types.NamespacedName]*importedName), trouble: make(map[string]clusterProblem), codes: make(map[string]uint64),
+	}
+	var err error
+	if m.identity, err = mtls.Open(c.Identity, c.Logger); err != nil {
+		return nil, Error{"identity", err}
+	}
+	if m.upstream = h.upstream; m.upstream == nil {
+		if m.upstream, err = systemUpstream(); err != nil {
+			return nil, err
+		}
+	}
+	retentions := make(map[string]time.Duration)
+	for i := range c.Owners {
+		o := &c.Owners[i]
+		retentions[o.Name] = max(o.Retention, 0)
+		f, err := m.follow(o, h)
+		if err == nil && c.Persist != "" {
+			_, err = consumer.CheckFile(ctx, consumer.Files(), m.fileOf(o))
+		}
+		if err != nil {
+			return nil, Error{"owners", err}
+		}
+		m.owners = append(m.owners, f)
+	}
+	m.hosts = hostname.New(retentions, func(cause any) { m.log.Error("a look-up of a host has had a panic", "cause", cause) })
+	if c.DryRun {
+		return m, nil
+	}
+	return m, m.connect(h.wrap)
+}
+
+// Error is an error about a key of the configuration.
+type Error struct {
+	Key string
+	Err error
+}
+
+// Error returns the key and the reason.
+func (e Error) Error() string { return e.Key + ": " + e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e Error) Unwrap() error { return e.Err }
+
+// connect makes the clients of the API server. Wrap is put around their transport, unless it is nil.
+func (m *Importer) connect(wrap func(http.RoundTripper) http.RoundTripper) error {
+	access, err := kube.LoadAccess(m.config.Target.Kubeconfig, m.config.Target.Context)
+	if err != nil {
+		return Error{"kubernetes", err}
+	}
+	if m.config.Target.Namespace == "" {
+		m.config.Target.Namespace = access.Namespace
+	}
+	m.server = access.Config.Host
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return err
+		}
+	}
+	if m.client, err = kube.NewClient(access, scheme, "federationctl-import", wrap); err != nil {
+		return Error{"kubernetes", err}
+	}
+	m.api = make(map[schema.GroupVersion]*rest.RESTClient)
+	for _, r := range resources() {
+		if m.api[r.gv], err = m.client.Group(r.gv); err != nil {
+			return Error{"kubernetes", err}
+		}
+	}
+	leases, err := m.client.Leases()
+	m.election = &kube.Election{
+		Lease:  types.NamespacedName{Namespace: m.config.Target.Namespace, Name: anchor},
+		Leases: leases, Lead: m.lead, Noted: m.noteLease, Observed: m.noteLeader,
+	}
+	return err
+}
+
+// Run follows the owners, and writes while this replica leads, until ctx ends. Objects stay.
+func (m *Importer) Run(ctx context.Context) error {
+	ctx = klog.NewContext(ctx, klog.Logger{}) // what client-go logs is reported here
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, f := range m.owners {
+		running.Go(func() { _ = f.mirror.Run(ctx) }) // it returns nil when ctx ends
+	}
+	m.election.Run(ctx)
+	m.client.Close()
+	hostname.Close(m.hosts)
+	return nil
+}
+
+// workers is how many names are written at a time.
+const workers = 8
+
+// The pauses before a name is written again that the server did not take.
+const (
+	firstPause   = 500 * time.Millisecond
+	longestPause = time.Minute
+)
+
+// heardOf is when an owner that was not complete since the start counts as lost.
+const heardOf = 30 * time.Second
+
+// lead reads and writes objects until ctx ends, because another replica leads.
+func (m *Importer) lead(ctx context.Context) {
+	m.log.Info("this replica writes")
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstPause, longestPause))
+	m.mu.Lock()
+	m.queue, m.anchor, m.losses = queue, nil, ""
+	m.mu.Unlock()
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() { m.drainQueue(ctx, queue) })
+	}
+	queue.AddAfter(anchorName, heardOf)
+	for ctx.Err() == nil {
+		m.readObjects(ctx)
+	}
+	queue.ShutDown()
+	running.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.queue, m.listed = nil, false
+	for _, f := range m.owners {
+		for name := range f.unwritten.Clone() {
+			f.noteWritten(name)
+		}
+		f.settled, f.paused = false, false
+	}
+	m.names = maps.Collect(func(yield func(types.NamespacedName, *importedName) bool) {
+		for name, n := range m.names { // of a replica that does not lead, only the offers are known
+			if len(n.offers) > 0 && !yield(name, &importedName{offers: n.offers}) {
+				return
+			}
+		}
+	})
+}
+
+// readObjects reads all objects, and follows them until ctx ends or they are to be read again.
+func (m *Importer) readObjects(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	all := resources()
+	m.mu.Lock()
+	m.unread, m.listed = len(all), false
+	m.mu.Unlock()
+	for _, r := range all {
+		watch := kube.Watch{
+			API: m.api[r.gv], Resource: r.name, Namespace: m.config.Target.Namespace, Object: r.object,
+			Store: &objectStore{importer: m, kind: r.name},
+			Report: func(err error) {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.noteAnswer(r.name, err)
+			},
+		}
+		running.Go(func() { watch.Run(ctx) })
+	}
+	select {
+	case <-m.relist:
+	case <-ctx.Done():
+	}
+}
+
+// entry returns what is known of a name. The caller holds mu.
+func (m *Importer) entry(name types.NamespacedName) *importedName {
+	n := m.names[name]
+	if n == nil {
+		n = &importedName{offers: make(map[offerKey]*offer)}
+		m.names[name] = n
+	}
+	return n
+}
+
+// enqueue has a name written, if this replica leads. The caller holds mu.
+func (m *Importer) enqueue(name types.NamespacedName) {
+	if n := m.names[name]; n != nil {
+		n.written = false
+	}
+	if m.queue != nil && m.listed {
+		m.queue.Add(name)
+	}
+}
+
+// enqueueAll has everything compared. The caller holds mu.
+func (m *Importer) enqueueAll() {
+	for name := range m.names {
+		if name.Name != "" {
+			m.enqueue(name)
+		}
+	}
+}
+
+// service returns the Service of a name that is there, or nil.
+func (n *importedName) service(name types.NamespacedName) object {
+	return n.objects[objectKey{"services", name}]
+}
+
+// offerOf returns the offer that an object was written for, or nil.
+func (n *importedName) offerOf(there object) *offer {
+	noted := there.GetAnnotations()
+	for _, o := range n.offers {
+		if noted[ownerKey] == o.owner.Name && noted[serviceAnnotation] == o.service.Name() && noted[fqdnAnnotation] == o.service.FQDN() {
+			return o
+		}
+	}
+	return nil
+}
+
+// objectStore is what one watch fills: the objects of the names that they belong to. It implements
+// cache.ReflectorStore, and keeps nothing itself.
+type objectStore struct {
+	importer *Importer
+	kind     string
+}
+
+// nameOf returns the name that an object belongs to.
+func nameOf(o object) types.NamespacedName {
+	name := o.GetName()
+	if slice, ok := o.(*discoveryv1.EndpointSlice); ok {
+		name = slice.Labels[discoveryv1.LabelServiceName]
+	}
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: name}
+}
+
+// Add notes an object that is new or has changed.
+func (s *objectStore) Add(o any) error {
+	s.importer.mu.Lock()
+	defer s.importer.mu.Unlock()
+	s.importer.noteObject(s.kind, o.(object), false)
+	return nil
+}
+
+// Update does what Add does.
+func (s *objectStore) Update(o any) error { return s.Add(o) }
+
+// Delete notes that an object is gone.
+func (s *objectStore) Delete(o any) error {
+	s.importer.mu.Lock()
+	defer s.importer.mu.Unlock()
+	gone := o.(object)
+	if s.importer.forgetObject(s.kind, gone) && isOurs(gone) {
+		s.importer.anchor = nil // somebody may have removed the ConfigMap, and with it everything
+	}
+	return nil
+}
+
+// Replace notes all objects.
+func (s *objectStore) Replace(objects []any, _ string) error {
+	m := s.importer
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	listed := make(map[types.UID]bool, len(objects))
+	for _, o := range objects {
+		listed[o.(object).GetUID()] = true
+		m.noteObject(s.kind, o.(object), true)
+	}
+	for _, n := range maps.Clone(m.names) {
+		for key, o := range n.objects {
+			if key.kind == s.kind && !listed[o.GetUID()] {
+				m.forgetObject(s.kind, o)
+			}
+		}
+	}
+	if m.unread > 0 {
+		m.unread--
+	}
+	if m.unread == 0 && !m.listed {
+		m.listed, m.broken = true, false
+		for _, f := range m.owners {
+			f.settle()
+		}
+		m.enqueueAll()
+		m.enqueue(anchorName)
+	}
+	return nil
+}
+
+// Resync does nothing, because there is nothing to repeat.
+func (*objectStore) Resync() error { return nil }
+
+// noteObject notes an object. One that is older than what is known is passed over, unless a list has it: the
+// answers to writes may come before what a watch says. The caller holds mu.
+func (m *Importer) noteObject(kind string, o object, listed bool) {
+	o.SetManagedFields(nil)
+	key, name := objectKey{kind, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}, nameOf(o)
+	n := m.entry(name)
+	if before := n.objects[key]; before != nil && before.GetUID() == o.GetUID() {
+		if before.GetResourceVersion() == o.GetResourceVersion() || !listed && version(before) > version(o) {
+			return
+		}
+	}
+	if n.objects == nil {
+		n.objects = make(map[objectKey]object)
+	}
+	n.objects[key] = o
+	m.enqueue(name)
+}
+
+// version returns a number that grows with each change of an object: resource versions can be compared since
+// Kubernetes 1.35 says so, and could before.
+func version(o object) uint64 {
+	n, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	return n
+}
+
+// forgetObject notes that an object is gone, and reports whether it was known. The caller holds mu.
+func (m *Importer) forgetObject(kind string, o object) bool {
+	name := nameOf(o)
+	n, key := m.names[name], objectKey{kind, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}
+	if n == nil || n.objects[key] == nil || n.objects[key].GetUID() != o.GetUID() {
+		return false
+	}
+	delete(n.objects, key)
+	m.enqueue(name)
+	return true
+}
+
+// noteLease records how a request for the lease has ended. One that is answered after another request
+// has failed has everything read again, because the server may have been restored from a backup.
+func (m *Importer) noteLease(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.noteAnswer("leases", err)
+	if err == nil && m.broken && m.listed {
+		m.broken = false
+		select {
+		case m.relist <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// noteAnswer records why the server cannot be asked for something, or with nil that it can. The caller
+// holds mu.
+func (m *Importer) noteAnswer(of string, err error) {
+	before := m.trouble[of]
+	if err == nil {
+		if delete(m.trouble, of); before.err != nil && len(m.trouble) == 0 {
+			m.log.Info("the API server answers again")
+		}
+		return
+	}
+	m.broken = true
+	now := clusterProblem{m.client.ExplainError(err), before.since}
+	if before.err == nil {
+		now.since = time.Now()
+	}
+	if before.err == nil || kube.ReasonClass(before.err) != kube.ReasonClass(now.err) {
+		m.log.Warn("the API server cannot be asked; objects stay as they are", "for", of, "error", now.err)
+	}
+	m.trouble[of] = now
+}
+
+// noteLeader records which replica leads.
+func (m *Importer) noteLeader(holder string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.leader = holder
+}

@@ -1,0 +1,253 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
+	"github.com/hamlet-federation/coredns-federation/internal/status/history"
+	"github.com/hamlet-federation/coredns-federation/internal/status/page"
+)
+
+// The bounds of a report.
+const (
+	mostProblems       = 20
+	mostEndpointsShown = 100
+)
+
+var _ page.ReportSource = (*Importer)(nil)
+
+// Ready reports whether the services of all owners are known, and the objects are as they should be, as far
+// as this replica can say: one that does not lead only knows the owners.
+func (m *Importer) Ready() bool { return len(m.waitingFor()) == 0 }
+
+// waitingFor returns what the importer waits for before it is ready.
+func (m *Importer) waitingFor() (waiting []string) {
+	for _, f := range m.owners {
+		if s := f.mirror.Status(); !s.Known {
+			waiting = append(waiting, "the first complete catalog of owner "+f.Name)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.leader == "" || m.queue != nil && !m.listed {
+		waiting = append(waiting, "the API server")
+	}
+	return waiting
+}
+
+// Status implements page.ReportSource.
+func (m *Importer) Status() status.Status {
+	now, waiting := time.Now(), m.waitingFor()
+	s := status.Status{
+		Role: status.Importer, Version: m.config.Version, Host: status.Hostname(), PID: os.Getpid(), Now: now.UTC(), Began: m.began.UTC(),
+		Ready: len(waiting) == 0, Waiting: waiting,
+	}
+	for _, f := range m.owners {
+		s.Owners = append(s.Owners, f.reportOwner(now))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.Imports = m.reportImports()
+	return s
+}
+
+// reportOwner returns the report of an owner.
+func (f *followedOwner) reportOwner(now time.Time) status.FollowedOwner {
+	s := f.mirror.Status()
+	u := history.ReportOwner(f.Name, &s, f.Retention, &f.events, now)
+	origin := f.importer.config.Identity
+	u.Retry = f.mirror.Retry
+	u.CertificateFile, u.AuthorityFile = cmp.Or(origin.SPIFFE.Socket, origin.Files.Cert), cmp.Or(origin.SPIFFE.Socket, origin.Files.CA)
+	certificate, authority := f.importer.identity.Expiry()
+	history.AddCertificates(&u, certificate, authority, f.importer.identity.Trouble())
+	return u
+}
+
+// reportImports returns what has become of the names. The caller holds mu.
+func (m *Importer) reportImports() *status.Imports {
+	r := &status.Imports{
+		Config: m.config.File, Cluster: m.server, Namespace: m.config.Target.Namespace, As: "services",
+		Leads: m.queue != nil, Leader: m.leader, Refused: make(map[string]int), Requests: maps.Clone(m.codes),
+	}
+	for of, t := range m.trouble {
+		if r.Failure == "" || t.since.Before(r.Since) {
+			r.Failure, r.Since = of+": "+t.err.Error(), t.since.UTC()
+		}
+	}
+	for name, n := range m.names {
+		for _, p := range m.problemsOf(name, n) {
+			r.Refused[p.Reason]++
+			r.Problems = append(r.Problems, p)
+		}
+		switch {
+		case name.Name == "" || !r.Leads:
+		case n.kept:
+			r.Kept++
+		case !n.written:
+			r.Pending++
+		case n.holder != nil && n.refused == nil:
+			r.Written++
+		}
+	}
+	slices.SortFunc(r.Problems, func(a, b status.ImportProblem) int {
+		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Service, b.Service))
+	})
+	r.Problems = r.Problems[:min(len(r.Problems), mostProblems)]
+	return r
+}
+
+// problemsOf returns what is wrong with a name: with its objects, and with services that do not have it.
+// The caller holds mu.
+func (m *Importer) problemsOf(name types.NamespacedName, n *importedName) (all []status.ImportProblem) {
+	if n.refused != nil {
+		all = append(all, *n.refused)
+	}
+	for _, o := range n.offers {
+		p := status.ImportProblem{
+			At: time.Unix(int64(o.updated), 0).UTC(), Owner: o.owner.Name, Service: o.service.Name(), FQDN: o.service.FQDN(),
+			Object: name.String(), Reason: status.ImportRival, Rule: rivalRule,
+		}
+		switch {
+		case name.Name == "":
+			_, p.Rule = o.owner.objectName(o.service)
+			p.Object, p.Reason = "", status.ImportInvalidName
+		case n.holder == nil || n.holder == o:
+			continue
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+const rivalRule = "another service has the name of the objects already"
+
+// Catalog implements page.ReportSource.
+func (m *Importer) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
+	unknown := &status.UnknownError{Of: of}
+	for _, f := range m.owners {
+		unknown.Known = append(unknown.Known, f.Name)
+	}
+	if !slices.Contains(unknown.Known, of) {
+		return nil, unknown
+	}
+	var offers []*offer
+	m.mu.Lock()
+	for _, n := range m.names {
+		for _, o := range n.offers {
+			if o.owner.Name == of {
+				offers = append(offers, o)
+			}
+		}
+	}
+	m.mu.Unlock()
+	slices.SortFunc(offers, func(a, b *offer) int { return status.CompareNames(a.service.Name(), b.service.Name()) })
+	return func(yield func(status.CatalogService, error) bool) {
+		for _, o := range offers {
+			if !yield(status.NewService(o.service.Unpack(), time.Unix(int64(o.updated), 0), o.isStale())) {
+				return
+			}
+		}
+	}, nil
+}
+
+// Why implements page.ReportSource. The name is an fqdn, that of a service, or that of an object.
+func (m *Importer) Why(_ context.Context, name string, _ uint16) (status.NameExplanation, error) {
+	now := time.Now()
+	w := status.NameExplanation{Role: status.Importer, Now: now.UTC(), Name: name}
+	plain := strings.TrimSuffix(name, ".")
+	m.mu.Lock()
+	for of, n := range m.names {
+		isOffered := func(o *offer) bool {
+			return o.service.FQDN() == name || strings.EqualFold(strings.TrimSuffix(o.service.Name(), "."), plain)
+		}
+		if of.Name != "" && (of.Name == plain || of.String() == plain) || slices.ContainsFunc(slices.Collect(maps.Values(n.offers)), isOffered) {
+			w.Imports = append(w.Imports, m.explainName(of, n)...)
+		}
+	}
+	m.mu.Unlock()
+	slices.SortFunc(w.Imports, func(a, b status.ImportedName) int { return cmp.Compare(a.Object, b.Object) })
+	for _, f := range m.owners {
+		if p := f.explainPart(name, plain, now); len(p.Refusals)+len(p.Gone) > 0 || p.NotImported != "" || p.State != "synced" {
+			w.Refused = append(w.Refused, p)
+		}
+	}
+	return w, nil
+}
+
+// explainPart returns what the owner has to do with a name that may not be imported.
+func (f *followedOwner) explainPart(name, plain string, now time.Time) status.OwnerPart {
+	u := f.reportOwner(now)
+	p := status.PartOf(&u)
+	called := func(service, fqdn string) bool {
+		return fqdn == name || strings.EqualFold(strings.TrimSuffix(service, "."), plain)
+	}
+	for _, r := range f.events.Refusals() {
+		if called(r.Service, r.FQDN) {
+			p.Refusals = append(p.Refusals, r)
+		}
+	}
+	for _, g := range f.events.GoneServices() {
+		if called(g.Service, g.FQDN) {
+			p.Gone = append(p.Gone, g)
+		}
+	}
+	if fqdn, err := federation.ParseFQDN(name); err == nil && !f.Import.Matches(fqdn) {
+		p.NotImported = fmt.Sprintf("import_names %s does not match %s", strings.Trim(fmt.Sprint(f.Import), "[]"), fqdn)
+	}
+	return p
+}
+
+// explainName returns what became of the offers of a name: one entry with its rivals, or one for each
+// service without a valid name. The caller holds mu.
+func (m *Importer) explainName(name types.NamespacedName, n *importedName) (all []status.ImportedName) {
+	e := status.ImportedName{Object: name.String(), Kind: "Service", Kept: n.kept, Pending: m.queue != nil && !n.written, Problem: n.refused}
+	if o := n.holder; o != nil {
+		e.Owner, e.Service, e.FQDN, e.Stale = o.owner.Name, o.service.Name(), o.service.FQDN(), o.isStale()
+		if e.Stale {
+			e.Expires = o.owner.summary.Expires.UTC()
+		}
+	}
+	for _, there := range n.objects {
+		switch there := there.(type) {
+		case *corev1.Service:
+			if there.Spec.ClusterIP != corev1.ClusterIPNone {
+				e.ClusterIP = there.Spec.ClusterIPs
+			}
+		case *discoveryv1.EndpointSlice:
+			for _, endpoint := range there.Endpoints {
+				if len(endpoint.Addresses) > 0 && len(there.Ports) > 0 && there.Ports[0].Port != nil {
+					e.Endpoints = append(e.Endpoints, net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*there.Ports[0].Port))))
+				}
+			}
+		}
+	}
+	slices.Sort(e.Endpoints)
+	e.Endpoints = e.Endpoints[:min(len(e.Endpoints), mostEndpointsShown)]
+	for _, p := range m.problemsOf(name, n) {
+		switch p.Reason {
+		case status.ImportInvalidName:
+			all = append(all, status.ImportedName{Kind: e.Kind, Owner: p.Owner, Service: p.Service, FQDN: p.FQDN, Problem: new(p)})
+		case status.ImportRival:
+			e.Rivals = append(e.Rivals, status.RivalService{Owner: p.Owner, Service: p.Service, FQDN: p.FQDN, Rule: p.Rule})
+		}
+	}
+	if name.Name == "" {
+		return all
+	}
+	return append(all, e)
+}

@@ -1,0 +1,373 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/hamlet-federation/coredns-federation/internal/status"
+)
+
+const oneRequest = 10 * time.Second // bounds a request
+
+// errUnread says that a name is written later, once everything has been read.
+var errUnread = errors.New("objects are being read")
+
+// anchorName stands for the ConfigMap in the queue.
+var anchorName = types.NamespacedName{Name: anchor} //nolint:gochecknoglobals // never changed
+
+// drainQueue writes the names in the queue until it is shut down.
+func (m *Importer) drainQueue(ctx context.Context, queue workqueue.TypedRateLimitingInterface[types.NamespacedName]) {
+	for {
+		name, end := queue.Get()
+		if end {
+			return
+		}
+		again, err := m.writeName(ctx, name)
+		m.noteResult(name, err)
+		switch {
+		case errors.Is(err, errUnread):
+		case err != nil && ctx.Err() == nil:
+			queue.AddRateLimited(name)
+		case again > 0:
+			queue.AddAfter(name, again)
+			fallthrough
+		default:
+			queue.Forget(name)
+		}
+		queue.Done(name)
+	}
+}
+
+// noteResult records how a name was written. An answer of the server that another attempt will hardly
+// change is one for which owners need not wait.
+func (m *Importer) noteResult(name types.NamespacedName, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch n := m.names[name]; {
+	case errors.Is(err, errUnread), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
+		return
+	case err != nil && !isDefinite(err):
+		m.noteAnswer("write", err)
+		return
+	case n == nil:
+	case err != nil:
+		m.refuse(n, name, status.ImportRejected, "the API server does not take it: "+m.client.ExplainError(err).Error())
+	case len(n.offers) == 0 && len(n.objects) == 0:
+		delete(m.names, name)
+	}
+	m.noteAnswer("write", nil)
+	for _, f := range m.owners {
+		f.noteWritten(name)
+	}
+}
+
+// isDefinite reports whether an error is an answer that stands until somebody changes something: a
+// quota, a missing right, an object that is not valid.
+func isDefinite(err error) bool {
+	answer := apierrors.APIStatus(nil)
+	if !errors.As(err, &answer) {
+		return false
+	}
+	code := answer.Status().Code
+	return code < http.StatusInternalServerError && code != http.StatusUnauthorized
+}
+
+// refuse records why a name has not the objects that it should have. The caller holds mu.
+func (m *Importer) refuse(n *importedName, name types.NamespacedName, reason, rule string) {
+	p := &status.ImportProblem{At: time.Now().UTC(), Object: name.String(), Reason: reason, Rule: rule}
+	if o := n.holder; o != nil {
+		p.Owner, p.Service, p.FQDN = o.owner.Name, o.service.Name(), o.service.FQDN()
+	}
+	if n.refused != nil && n.refused.Reason == reason {
+		p.At = n.refused.At
+	} else {
+		m.log.Warn("a service is not written", "object", name.String(), "reason", reason, "rule", rule)
+	}
+	n.refused = p
+}
+
+// writeName writes what differs between the objects of a name and what they should be. It returns when to look
+// again although nothing has changed, or 0 for never.
+func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (again time.Duration, err error) {
+	owned, err := m.ensureAnchor(ctx, name == anchorName)
+	if err != nil || name == anchorName {
+		return 0, err
+	}
+	m.mu.Lock()
+	n := m.names[name]
+	if n == nil || !m.listed {
+		defer m.mu.Unlock()
+		if m.listed {
+			return 0, nil
+		}
+		return 0, errUnread
+	}
+	until, kept := m.keptUntil(n, name)
+	n.holder, n.kept, n.written = n.chooseOffer(name), kept, true // whatever changes from now on makes written false
+	there, o, service := maps.Clone(n.objects), n.holder, n.service(name)
+	m.mu.Unlock()
+	if kept {
+		return time.Until(until), nil
+	}
+
+	var wanted []object
+	reason, rule := "", ""
+	switch {
+	case o == nil: // nothing is wanted
+	case service != nil && !isOurs(service):
+		reason, rule = status.ImportNameTaken, "there is a Service of the name that no importer has made"
+	default:
+		if wanted, again, rule = m.composeObjects(ctx, name, o, *owned); rule != "" {
+			reason = status.ImportNoEndpoint
+		}
+		if again == unknownHosts && service != nil {
+			wanted, again = nil, retryHosts
+			there = nil // stays as it is, for want of an answer
+		} else if len(wanted) == 0 && service != nil {
+			wanted = []object{service} // and with it its address
+		}
+	}
+	if err = m.writeDifference(ctx, there, wanted); apierrors.IsAlreadyExists(err) {
+		reason, rule, again, err = status.ImportNameTaken, "there is an object of the name that no importer has made", longestPause, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err != nil:
+		n.written = false
+	case reason != "":
+		m.refuse(n, name, reason, rule)
+	default:
+		n.refused = nil
+	}
+	return again, err
+}
+
+// chooseOffer returns the offer that has a name, or nil: the one that its objects are of, or else the
+// first. The caller holds Importer.mu.
+func (n *importedName) chooseOffer(name types.NamespacedName) (first *offer) {
+	if there := n.service(name); isOurs(there) {
+		if o := n.offerOf(there); o != nil {
+			return o
+		}
+	}
+	for _, o := range n.offers {
+		if first == nil || o.age < first.age {
+			first = o
+		}
+	}
+	return first
+}
+
+// keptUntil reports whether the objects of a name stay although no offer is theirs, because their owner
+// may still offer the service, and until when. The caller holds mu.
+func (m *Importer) keptUntil(n *importedName, name types.NamespacedName) (until time.Time, kept bool) {
+	there := n.service(name)
+	if !isOurs(there) || n.offerOf(there) != nil {
+		return until, false
+	}
+	i := slices.IndexFunc(m.owners, func(f *followedOwner) bool { return f.Name == there.GetAnnotations()[ownerKey] })
+	if i < 0 {
+		return until, false // the configuration has it no more
+	}
+	until = m.owners[i].keptUntil()
+	return until, time.Now().Before(until)
+}
+
+// composeObjects returns the objects of an offer, and when the addresses of its hosts are to be looked up
+// again: unknownHosts if nothing is known of one. Without objects, the rule says why there are none.
+func (m *Importer) composeObjects(ctx context.Context, name types.NamespacedName, o *offer, owned metav1.OwnerReference) (all []object, again time.Duration, rule string) {
+	s := o.service.Unpack()
+	addresses, again, unknown := m.resolveEndpoints(ctx, o.owner, s)
+	if unknown != "" {
+		again, rule = unknownHosts, "the host "+unknown+" of an endpoint cannot be looked up"
+	}
+	ports := servedPorts(s, addresses)
+	if len(ports) == 0 {
+		return nil, again, cmp.Or(rule, "no instance has an endpoint with an address")
+	}
+	return m.config.Target.serviceObjects(metaOf(name.Namespace, name.Name, owned, o), ports), again, rule
+}
+
+// writeDifference creates and changes what is wanted, in order, and removes what else there is of the
+// importer, Services first.
+func (m *Importer) writeDifference(ctx context.Context, there map[objectKey]object, wanted []object) error {
+	for _, w := range wanted {
+		key := keyOf(w)
+		is := there[key]
+		delete(there, key)
+		if service, ok := w.(*corev1.Service); ok && isOurs(is) && (service.Spec.ClusterIP == corev1.ClusterIPNone) != (is.(*corev1.Service).Spec.ClusterIP == corev1.ClusterIPNone) {
+			if err := m.remove(ctx, key, is); err != nil { // a virtual address cannot be taken away
+				return err
+			}
+			is = nil
+		}
+		if err := m.put(ctx, key, is, w); err != nil {
+			return err
+		}
+	}
+	for _, r := range resources() {
+		for key, is := range there {
+			if key.kind == r.name && isOurs(is) {
+				if err := m.remove(ctx, key, is); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// keyOf returns the key of an object that is wanted.
+func keyOf(o object) objectKey {
+	kind := "endpointslices"
+	if _, ok := o.(*corev1.Service); ok {
+		kind = "services"
+	}
+	return objectKey{kind, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}
+}
+
+// put creates an object, or changes the one that is there.
+func (m *Importer) put(ctx context.Context, key objectKey, is, wanted object) error {
+	if is == nil {
+		return m.send(ctx, key, m.request(key, (*rest.RESTClient).Post).Body(wanted), wanted)
+	}
+	if !isOurs(is) {
+		return apierrors.NewAlreadyExists(corev1.Resource(key.kind), key.name.Name)
+	}
+	next, err := update(is, wanted)
+	if next == nil || err != nil {
+		return err
+	}
+	return m.send(ctx, key, m.request(key, (*rest.RESTClient).Put).Name(key.name.Name).Body(next), next)
+}
+
+// remove removes an object that was read.
+func (m *Importer) remove(ctx context.Context, key objectKey, is object) error {
+	uid := is.GetUID()
+	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+	err := m.send(ctx, key, m.request(key, (*rest.RESTClient).Delete).Name(key.name.Name).Body(options), nil)
+	if err == nil || apierrors.IsNotFound(err) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.forgetObject(key.kind, is)
+		return nil
+	}
+	return err
+}
+
+// request returns a request for objects of a kind.
+func (m *Importer) request(key objectKey, verb func(*rest.RESTClient) *rest.Request) *rest.Request {
+	all := resources()
+	i := slices.IndexFunc(all, func(r resource) bool { return r.name == key.kind })
+	return verb(m.api[all[i].gv]).Namespace(key.name.Namespace).Resource(key.kind)
+}
+
+// send sends a request that writes, and notes the object that it results in, unless that is nil.
+func (m *Importer) send(ctx context.Context, key objectKey, request *rest.Request, result object) error {
+	ctx, cancel := context.WithTimeout(ctx, oneRequest)
+	defer cancel()
+	code := 0
+	answer := request.Do(ctx).StatusCode(&code)
+	err := answer.Error()
+	if err == nil && result != nil {
+		err = answer.Into(result)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.codes[strconv.Itoa(code)]++
+	if err == nil && result != nil {
+		written := m.names[nameOf(result)] != nil && m.names[nameOf(result)].written
+		m.noteObject(key.kind, result, false)
+		if n := m.names[nameOf(result)]; n != nil {
+			n.written = written // what was written is no news
+		}
+	}
+	return err
+}
+
+// ensureAnchor returns a reference to the ConfigMap. It reads or makes the ConfigMap where that is not known,
+// and writes into it since when owners are lost, if that is asked for.
+func (m *Importer) ensureAnchor(ctx context.Context, write bool) (*metav1.OwnerReference, error) {
+	m.anchoring.Lock()
+	defer m.anchoring.Unlock()
+	owned, before, now := m.knownAnchor()
+	if owned != nil && (!write || now == before) {
+		return owned, nil
+	}
+	there, name := new(corev1.ConfigMap), types.NamespacedName{Namespace: m.config.Target.Namespace, Name: anchor}
+	of := func(verb func(*rest.RESTClient) *rest.Request) *rest.Request {
+		return verb(m.api[corev1.SchemeGroupVersion]).Namespace(name.Namespace).Resource("configmaps").Timeout(oneRequest)
+	}
+	err := of((*rest.RESTClient).Get).Name(anchor).Do(ctx).Into(there)
+	if err == nil && owned == nil {
+		m.recallLosses(there.Data[lossesKey])
+		_, _, now = m.knownAnchor()
+	}
+	unsaid := there.Data[lossesKey] != now
+	there.Name, there.Labels, there.Data = anchor, map[string]string{managedBy: manager}, map[string]string{lossesKey: now}
+	switch {
+	case apierrors.IsNotFound(err):
+		err = of((*rest.RESTClient).Post).Body(there).Do(ctx).Into(there)
+	case err == nil && unsaid:
+		err = of((*rest.RESTClient).Put).Name(anchor).Body(there).Do(ctx).Into(there)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.losses = now; m.anchor == nil || m.anchor.UID != there.UID {
+		m.anchor = &metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: anchor, UID: there.UID}
+		m.enqueueAll()
+	}
+	return m.anchor, nil
+}
+
+// knownAnchor returns the reference to the ConfigMap, nil where it is not known, the losses that are in it,
+// and those that should be.
+func (m *Importer) knownAnchor() (owned *metav1.OwnerReference, before, now string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	losses := make(map[string]time.Time)
+	for _, f := range m.owners {
+		if lost := f.lostSince(); !lost.IsZero() {
+			losses[f.Name] = lost.UTC().Truncate(time.Second)
+		}
+	}
+	text, err := json.Marshal(losses)
+	if err != nil {
+		panic(err) // of times and texts
+	}
+	return m.anchor, m.losses, string(text)
+}
+
+// lossesKey is the key of the ConfigMap with the times since when owners are lost, as JSON.
+const lossesKey = "lost"
+
+// recallLosses takes over since when owners were lost before this process began.
+func (m *Importer) recallLosses(text string) {
+	losses := make(map[string]time.Time)
+	if json.Unmarshal([]byte(text), &losses) != nil {
+		return // somebody has edited it: the retention counts from the start
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range m.owners {
+		f.lost = losses[f.Name]
+	}
+}
