@@ -33,8 +33,8 @@ type testAPI struct {
 	objects map[string]object // by RESOURCE/NAME
 	watches map[string][]*io.PipeWriter
 	told    map[*io.PipeWriter]chan struct{} // closed when the last event has been written
-	writes  []string // METHOD RESOURCE/NAME that were done, but for leases
-	reads   int      // lists
+	writes  []string                         // METHOD RESOURCE/NAME that were done, but for leases
+	reads   int                              // lists
 	away    bool
 	answer  func(method, name string) int // 0: as the server would
 }

@@ -39,6 +39,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -52,8 +53,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -80,7 +81,7 @@ type Importer struct {
 	identity *mtls.Source
 	server   string // the API server
 	client   *kube.Client
-	api      map[schema.GroupVersion]*rest.RESTClient
+	api      map[string]*rest.RESTClient // by kind
 	election *kube.Election
 	hosts    *hostname.Resolver
 	upstream hostname.Upstream
@@ -126,19 +127,12 @@ type objectKey struct {
 	name types.NamespacedName
 }
 
-// resource is a kind that is read and written.
-type resource struct {
-	gv     schema.GroupVersion
-	name   string
-	object object
-}
-
-func resources() []resource {
-	return []resource{
-		{corev1.SchemeGroupVersion, "services", &corev1.Service{}},
-		{discoveryv1.SchemeGroupVersion, "endpointslices", &discoveryv1.EndpointSlice{}},
-	}
-}
+// The kinds, by their resources.
+const (
+	serviceKind = "services"
+	sliceKind   = "endpointslices"
+	mapKind     = "configmaps"
+)
 
 // New returns an importer that has not begun, or a one-line error about what the configuration names: the
 // certificates, the kubeconfig or the folder of persist. It asks nobody.
@@ -220,18 +214,15 @@ func (m *Importer) connect(wrap func(http.RoundTripper) http.RoundTripper) error
 	if m.client, err = kube.NewClient(access, scheme, "federationctl-import", wrap); err != nil {
 		return Error{"kubernetes", err}
 	}
-	m.api = make(map[schema.GroupVersion]*rest.RESTClient)
-	for _, r := range resources() {
-		if m.api[r.gv], err = m.client.Group(r.gv); err != nil {
-			return Error{"kubernetes", err}
-		}
-	}
-	leases, err := m.client.Leases()
+	core, err := m.client.Group(corev1.SchemeGroupVersion)
+	discovery, also := m.client.Group(discoveryv1.SchemeGroupVersion)
+	leases, too := m.client.Leases()
+	m.api = map[string]*rest.RESTClient{serviceKind: core, mapKind: core, sliceKind: discovery}
 	m.election = &kube.Election{
 		Lease:  types.NamespacedName{Namespace: m.config.Target.Namespace, Name: anchor},
 		Leases: leases, Lead: m.lead, Noted: m.noteLease, Observed: m.noteLeader,
 	}
-	return err
+	return cmp.Or(err, also, too)
 }
 
 // Run follows the owners, and writes while this replica leads, until ctx ends. Objects stay.
@@ -301,19 +292,14 @@ func (m *Importer) readObjects(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	all := resources()
+	watched := map[string]runtime.Object{serviceKind: new(corev1.Service), sliceKind: new(discoveryv1.EndpointSlice)}
 	m.mu.Lock()
-	m.unread, m.listed = len(all), false
+	m.unread, m.listed = len(watched), false
 	m.mu.Unlock()
-	for _, r := range all {
+	for kind, of := range watched {
 		watch := kube.Watch{
-			API: m.api[r.gv], Resource: r.name, Namespace: m.config.Target.Namespace, Object: r.object,
-			Store: &objectStore{importer: m, kind: r.name},
-			Report: func(err error) {
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				m.noteAnswer(r.name, err)
-			},
+			API: m.api[kind], Resource: kind, Namespace: m.config.Target.Namespace, Object: of,
+			Store: &objectStore{importer: m, kind: kind}, Report: func(err error) { m.noteOutcome(kind, err) },
 		}
 		running.Go(func() { watch.Run(ctx) })
 	}
@@ -354,7 +340,7 @@ func (m *Importer) enqueueAll() {
 
 // service returns the Service of a name that is there, or nil.
 func (n *importedName) service(name types.NamespacedName) object {
-	return n.objects[objectKey{"services", name}]
+	return n.objects[objectKey{serviceKind, name}]
 }
 
 // offerOf returns the offer that an object was written for, or nil.
@@ -375,6 +361,11 @@ type objectStore struct {
 	kind     string
 }
 
+// keyOf returns the key of an object of a kind.
+func keyOf(kind string, o object) objectKey {
+	return objectKey{kind, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}
+}
+
 // nameOf returns the name that an object belongs to.
 func nameOf(o object) types.NamespacedName {
 	name := o.GetName()
@@ -388,7 +379,9 @@ func nameOf(o object) types.NamespacedName {
 func (s *objectStore) Add(o any) error {
 	s.importer.mu.Lock()
 	defer s.importer.mu.Unlock()
-	s.importer.noteObject(s.kind, o.(object), false)
+	if is := o.(object); s.importer.noteObject(s.kind, is, false) {
+		s.importer.enqueue(nameOf(is))
+	}
 	return nil
 }
 
@@ -399,34 +392,30 @@ func (s *objectStore) Update(o any) error { return s.Add(o) }
 func (s *objectStore) Delete(o any) error {
 	s.importer.mu.Lock()
 	defer s.importer.mu.Unlock()
-	gone := o.(object)
-	if s.importer.forgetObject(s.kind, gone) && isOurs(gone) {
+	if gone := o.(object); s.importer.forgetObject(s.kind, gone) && isOurs(gone) {
 		s.importer.anchor = nil // somebody may have removed the ConfigMap, and with it everything
 	}
 	return nil
 }
 
-// Replace notes all objects.
+// Replace notes all objects. Once all kinds are known, everything is compared.
 func (s *objectStore) Replace(objects []any, _ string) error {
 	m := s.importer
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	listed := make(map[types.UID]bool, len(objects))
+	listed := sets.New[types.UID]()
 	for _, o := range objects {
-		listed[o.(object).GetUID()] = true
+		listed.Insert(o.(object).GetUID())
 		m.noteObject(s.kind, o.(object), true)
 	}
-	for _, n := range maps.Clone(m.names) {
+	for _, n := range m.names {
 		for key, o := range n.objects {
-			if key.kind == s.kind && !listed[o.GetUID()] {
+			if key.kind == s.kind && !listed.Has(o.GetUID()) {
 				m.forgetObject(s.kind, o)
 			}
 		}
 	}
-	if m.unread > 0 {
-		m.unread--
-	}
-	if m.unread == 0 && !m.listed {
+	if m.unread--; m.unread == 0 {
 		m.listed, m.broken = true, false
 		for _, f := range m.owners {
 			f.settle()
@@ -440,22 +429,20 @@ func (s *objectStore) Replace(objects []any, _ string) error {
 // Resync does nothing, because there is nothing to repeat.
 func (*objectStore) Resync() error { return nil }
 
-// noteObject notes an object. One that is older than what is known is passed over, unless a list has it: the
-// answers to writes may come before what a watch says. The caller holds mu.
-func (m *Importer) noteObject(kind string, o object, listed bool) {
-	o.SetManagedFields(nil)
-	key, name := objectKey{kind, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}, nameOf(o)
-	n := m.entry(name)
-	if before := n.objects[key]; before != nil && before.GetUID() == o.GetUID() {
-		if before.GetResourceVersion() == o.GetResourceVersion() || !listed && version(before) > version(o) {
-			return
-		}
+// noteObject notes an object, and reports whether that is news. One that is older than what is known is passed
+// over, unless a list has it, because answers to writes may come before what a watch says. The caller holds mu.
+func (m *Importer) noteObject(kind string, o object, listed bool) bool {
+	key, n := keyOf(kind, o), m.entry(nameOf(o))
+	before := n.objects[key]
+	if before != nil && before.GetUID() == o.GetUID() && (version(before) == version(o) || !listed && version(before) > version(o)) {
+		return false
 	}
+	o.SetManagedFields(nil)
 	if n.objects == nil {
 		n.objects = make(map[objectKey]object)
 	}
 	n.objects[key] = o
-	m.enqueue(name)
+	return true
 }
 
 // version returns a number that grows with each change of an object: resource versions can be compared since
@@ -467,13 +454,12 @@ func version(o object) uint64 {
 
 // forgetObject notes that an object is gone, and reports whether it was known. The caller holds mu.
 func (m *Importer) forgetObject(kind string, o object) bool {
-	name := nameOf(o)
-	n, key := m.names[name], objectKey{kind, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}
+	n, key := m.names[nameOf(o)], keyOf(kind, o)
 	if n == nil || n.objects[key] == nil || n.objects[key].GetUID() != o.GetUID() {
 		return false
 	}
 	delete(n.objects, key)
-	m.enqueue(name)
+	m.enqueue(nameOf(o))
 	return true
 }
 
@@ -511,6 +497,13 @@ func (m *Importer) noteAnswer(of string, err error) {
 		m.log.Warn("the API server cannot be asked; objects stay as they are", "for", of, "error", now.err)
 	}
 	m.trouble[of] = now
+}
+
+// noteOutcome does what noteAnswer does.
+func (m *Importer) noteOutcome(of string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.noteAnswer(of, err)
 }
 
 // noteLeader records which replica leads.

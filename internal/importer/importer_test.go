@@ -469,6 +469,6 @@ func TestRivals(t *testing.T) {
 
 // TestMain takes client-go's error handlers away, one of which sleeps by the clock of the machine.
 func TestMain(m *testing.M) {
-	utilruntime.ErrorHandlers = nil
+	utilruntime.ErrorHandlers = nil //nolint:reassign // it has no other way
 	os.Exit(m.Run())
 }

@@ -207,22 +207,26 @@ func (m *Importer) composeObjects(ctx context.Context, name types.NamespacedName
 // importer, Services first.
 func (m *Importer) writeDifference(ctx context.Context, there map[objectKey]object, wanted []object) error {
 	for _, w := range wanted {
-		key := keyOf(w)
-		is := there[key]
-		delete(there, key)
-		if service, ok := w.(*corev1.Service); ok && isOurs(is) && (service.Spec.ClusterIP == corev1.ClusterIPNone) != (is.(*corev1.Service).Spec.ClusterIP == corev1.ClusterIPNone) {
-			if err := m.remove(ctx, key, is); err != nil { // a virtual address cannot be taken away
-				return err
+		kind := sliceKind
+		if service, ok := w.(*corev1.Service); ok {
+			kind = serviceKind
+			before, _ := there[keyOf(kind, w)].(*corev1.Service)
+			if before != nil && isOurs(before) && (before.Spec.ClusterIP == corev1.ClusterIPNone) != (service.Spec.ClusterIP == corev1.ClusterIPNone) {
+				if err := m.remove(ctx, keyOf(kind, w), before); err != nil { // a virtual address cannot be taken away
+					return err
+				}
+				delete(there, keyOf(kind, w))
 			}
-			is = nil
 		}
-		if err := m.put(ctx, key, is, w); err != nil {
+		key := keyOf(kind, w)
+		if err := m.put(ctx, key, there[key], w); err != nil {
 			return err
 		}
+		delete(there, key)
 	}
-	for _, r := range resources() {
+	for _, kind := range []string{serviceKind, sliceKind} {
 		for key, is := range there {
-			if key.kind == r.name && isOurs(is) {
+			if key.kind == kind && isOurs(is) {
 				if err := m.remove(ctx, key, is); err != nil {
 					return err
 				}
@@ -232,49 +236,32 @@ func (m *Importer) writeDifference(ctx context.Context, there map[objectKey]obje
 	return nil
 }
 
-// keyOf returns the key of an object that is wanted.
-func keyOf(o object) objectKey {
-	kind := "endpointslices"
-	if _, ok := o.(*corev1.Service); ok {
-		kind = "services"
-	}
-	return objectKey{kind, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}
-}
-
 // put creates an object, or changes the one that is there.
 func (m *Importer) put(ctx context.Context, key objectKey, is, wanted object) error {
-	if is == nil {
-		return m.send(ctx, key, m.request(key, (*rest.RESTClient).Post).Body(wanted), wanted)
-	}
-	if !isOurs(is) {
+	switch {
+	case is == nil:
+		return m.send(ctx, key, m.api[key.kind].Post().Body(wanted), wanted)
+	case !isOurs(is):
 		return apierrors.NewAlreadyExists(corev1.Resource(key.kind), key.name.Name)
 	}
 	next, err := update(is, wanted)
 	if next == nil || err != nil {
 		return err
 	}
-	return m.send(ctx, key, m.request(key, (*rest.RESTClient).Put).Name(key.name.Name).Body(next), next)
+	return m.send(ctx, key, m.api[key.kind].Put().Name(key.name.Name).Body(next), next)
 }
 
 // remove removes an object that was read.
 func (m *Importer) remove(ctx context.Context, key objectKey, is object) error {
-	uid := is.GetUID()
-	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
-	err := m.send(ctx, key, m.request(key, (*rest.RESTClient).Delete).Name(key.name.Name).Body(options), nil)
-	if err == nil || apierrors.IsNotFound(err) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.forgetObject(key.kind, is)
-		return nil
+	options := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(is.GetUID()))}
+	err := m.send(ctx, key, m.api[key.kind].Delete().Name(key.name.Name).Body(options), nil)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
 	}
-	return err
-}
-
-// request returns a request for objects of a kind.
-func (m *Importer) request(key objectKey, verb func(*rest.RESTClient) *rest.Request) *rest.Request {
-	all := resources()
-	i := slices.IndexFunc(all, func(r resource) bool { return r.name == key.kind })
-	return verb(m.api[all[i].gv]).Namespace(key.name.Namespace).Resource(key.kind)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forgetObject(key.kind, is)
+	return nil
 }
 
 // send sends a request that writes, and notes the object that it results in, unless that is nil.
@@ -282,7 +269,7 @@ func (m *Importer) send(ctx context.Context, key objectKey, request *rest.Reques
 	ctx, cancel := context.WithTimeout(ctx, oneRequest)
 	defer cancel()
 	code := 0
-	answer := request.Do(ctx).StatusCode(&code)
+	answer := request.Namespace(key.name.Namespace).Resource(key.kind).Do(ctx).StatusCode(&code)
 	err := answer.Error()
 	if err == nil && result != nil {
 		err = answer.Into(result)
@@ -291,11 +278,7 @@ func (m *Importer) send(ctx context.Context, key objectKey, request *rest.Reques
 	defer m.mu.Unlock()
 	m.codes[strconv.Itoa(code)]++
 	if err == nil && result != nil {
-		written := m.names[nameOf(result)] != nil && m.names[nameOf(result)].written
 		m.noteObject(key.kind, result, false)
-		if n := m.names[nameOf(result)]; n != nil {
-			n.written = written // what was written is no news
-		}
 	}
 	return err
 }
@@ -309,11 +292,10 @@ func (m *Importer) ensureAnchor(ctx context.Context, write bool) (*metav1.OwnerR
 	if owned != nil && (!write || now == before) {
 		return owned, nil
 	}
-	there, name := new(corev1.ConfigMap), types.NamespacedName{Namespace: m.config.Target.Namespace, Name: anchor}
-	of := func(verb func(*rest.RESTClient) *rest.Request) *rest.Request {
-		return verb(m.api[corev1.SchemeGroupVersion]).Namespace(name.Namespace).Resource("configmaps").Timeout(oneRequest)
+	there, of := new(corev1.ConfigMap), func(r *rest.Request) *rest.Request {
+		return r.Namespace(m.config.Target.Namespace).Resource(mapKind).Timeout(oneRequest)
 	}
-	err := of((*rest.RESTClient).Get).Name(anchor).Do(ctx).Into(there)
+	err := of(m.api[mapKind].Get()).Name(anchor).Do(ctx).Into(there)
 	if err == nil && owned == nil {
 		m.recallLosses(there.Data[lossesKey])
 		_, _, now = m.knownAnchor()
@@ -322,9 +304,9 @@ func (m *Importer) ensureAnchor(ctx context.Context, write bool) (*metav1.OwnerR
 	there.Name, there.Labels, there.Data = anchor, map[string]string{managedBy: manager}, map[string]string{lossesKey: now}
 	switch {
 	case apierrors.IsNotFound(err):
-		err = of((*rest.RESTClient).Post).Body(there).Do(ctx).Into(there)
+		err = of(m.api[mapKind].Post()).Body(there).Do(ctx).Into(there)
 	case err == nil && unsaid:
-		err = of((*rest.RESTClient).Put).Name(anchor).Body(there).Do(ctx).Into(there)
+		err = of(m.api[mapKind].Put()).Name(anchor).Body(there).Do(ctx).Into(there)
 	}
 	if err != nil {
 		return nil, err
