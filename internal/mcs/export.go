@@ -73,6 +73,34 @@ type Port struct {
 	Targets []int32 `json:"targets,omitempty"`
 }
 
+// Describe returns what a cluster says of a Service that it exports. The ports have no targets.
+func Describe(cluster string, of *mcsv1beta1.ServiceExport, service *corev1.Service) Export {
+	spec := &service.Spec
+	e := Export{
+		Cluster: cluster, Namespace: of.Namespace, Name: of.Name, Created: of.CreationTimestamp.Time, Type: mcsv1beta1.ClusterSetIP,
+		SessionAffinity: spec.SessionAffinity, InternalTrafficPolicy: valueOf(spec.InternalTrafficPolicy), TrafficDistribution: valueOf(spec.TrafficDistribution),
+		IPFamilies: spec.IPFamilies, Labels: of.Spec.ExportedLabels, Annotations: of.Spec.ExportedAnnotations,
+	}
+	if spec.ClusterIP == corev1.ClusterIPNone {
+		e.Type = mcsv1beta1.Headless
+	}
+	if c := spec.SessionAffinityConfig; c != nil && c.ClientIP != nil {
+		e.AffinitySeconds = valueOf(c.ClientIP.TimeoutSeconds)
+	}
+	for _, p := range spec.Ports {
+		e.Ports = append(e.Ports, Port{Name: p.Name, Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Number: p.Port, AppProtocol: valueOf(p.AppProtocol)})
+	}
+	return e
+}
+
+// valueOf returns what p points to, or the zero value.
+func valueOf[T any](p *T) (value T) {
+	if p != nil {
+		value = *p
+	}
+	return value
+}
+
 // Encode returns the export as the value of a [Label], in compact JSON. An export that Parse would
 // refuse is an error.
 func (e *Export) Encode() (string, error) {
@@ -122,7 +150,7 @@ func (e *Export) check() error {
 	e.Created = e.Created.UTC().Truncate(time.Second)
 	year := e.Created.Year()
 	err := firstInvalid(
-		fieldCheck{"cluster", e.Cluster, "a cluster ID, which is one DNS label, or two with a dot between them", isClusterID(e.Cluster)},
+		fieldCheck{"cluster", e.Cluster, "a cluster ID, which is one DNS label, or two with a dot between them, of at most 63 characters", isClusterID(e.Cluster)},
 		fieldCheck{"namespace", e.Namespace, "a DNS label", isLabel(e.Namespace)},
 		fieldCheck{"name", e.Name, "a DNS label", isLabel(e.Name)},
 		fieldCheck{"created", e.Created, "from 1970 to 9999", year >= 1970 && year <= 9999},
@@ -174,10 +202,11 @@ func isQualified(s string) bool { return len(validation.IsQualifiedName(s)) == 0
 
 func isLabel(s string) bool { return len(validation.IsDNS1123Label(s)) == 0 }
 
-// isClusterID reports whether s is a cluster ID by KEP-1645, 'Terminology'.
+// isClusterID reports whether s is a cluster ID by KEP-1645, 'Terminology', and fits the label of an
+// EndpointSlice that names the source cluster.
 func isClusterID(s string) bool {
 	name, registry, two := strings.Cut(s, ".")
-	return isLabel(name) && (!two || isLabel(registry))
+	return isLabel(name) && (!two || isLabel(registry)) && len(s) <= validation.LabelValueMaxLength
 }
 
 func isOneOf[T comparable](value T, values ...T) bool { return slices.Contains(values, value) }

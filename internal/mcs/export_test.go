@@ -2,7 +2,6 @@ package mcs_test
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -83,8 +82,9 @@ func TestParseLimits(t *testing.T) {
 	const twoPorts = `"ports":[{"name":"http","protocol":"TCP","port":80,"appProtocol":"kubernetes.io/h2c","targets":[8080,9090]},{"name":"dns","protocol":"UDP","port":53,"targets":[30053]}]`
 	long := strings.Repeat("a", 63)
 	for _, tc := range []struct{ replace, valid, invalid, want string }{
-		{`"west.registry"`, `"west"`, `"west.registry.example"`, "cluster: \"west.registry.example\" is not a cluster ID, which is one DNS label, or two with a dot between them"},
-		{`"west.registry"`, `"` + long + "." + long + `"`, `"` + long + `a"`, "cluster: "},
+		{`"west.registry"`, `"west"`, `"west.registry.example"`, "cluster: \"west.registry.example\" is not a cluster ID, which is one DNS label, or two with a dot between them, of at most 63 characters"},
+		{`"west.registry"`, `"` + long[:31] + "." + long[:31] + `"`, `"` + long[:32] + "." + long[:31] + `"`, "cluster: "},
+		{`"west.registry"`, `"` + long + `"`, `"` + long + `a"`, "cluster: "},
 		{`"west.registry"`, `"w"`, `"West"`, "cluster: "},
 		{`"shop"`, `"` + long + `"`, `"` + long + `a"`, "namespace: "},
 		{`"shop"`, `"s"`, `"../../api"`, "namespace: \"../../api\" is not a DNS label"},
@@ -188,8 +188,8 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("with itself: ports %v, conflicts %v", merged.Spec.Ports, conflicts)
 		}
 		for i, p := range merged.Spec.Ports {
-			if got := e.TargetsFor(p); !reflect.DeepEqual(got, e.Ports[i].Targets) {
-				t.Errorf("targets %v of port %d", got, i)
+			if got := e.PortFor(p); got != &e.Ports[i] {
+				t.Errorf("port %v for port %d", got, i)
 			}
 		}
 	})

@@ -142,17 +142,15 @@ func dropClashes(ports []Port) (kept []Port) {
 	return kept
 }
 
-// TargetsFor returns the targets of that port of the export that answers for a port of the Import:
-// the one of its name, or else of its number, if it speaks its protocol.
-func (e *Export) TargetsFor(port mcsv1beta1.ServicePort) []int32 {
-	i := slices.IndexFunc(e.Ports, func(p Port) bool { return p.Protocol == port.Protocol && p.Name == port.Name })
-	if i < 0 {
-		i = slices.IndexFunc(e.Ports, func(p Port) bool { return p.Protocol == port.Protocol && p.Number == port.Port })
-	}
+// PortFor returns the port of the export that answers for a port of the Import, or nil: the one that
+// clients reach under its number. Its name may be another, and a port that lost its name to an older
+// one of another number does not answer for that.
+func (e *Export) PortFor(port mcsv1beta1.ServicePort) *Port {
+	i := slices.IndexFunc(e.Ports, func(p Port) bool { return p.Protocol == port.Protocol && p.Number == port.Port })
 	if i < 0 {
 		return nil
 	}
-	return e.Ports[i].Targets
+	return &e.Ports[i]
 }
 
 // pointerTo returns a pointer to the value, or nil for the zero value.

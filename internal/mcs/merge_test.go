@@ -228,27 +228,26 @@ func TestConflictIsBounded(t *testing.T) {
 	}
 }
 
-func TestTargetsFor(t *testing.T) {
-	at := func(p mcs.Port, targets ...int32) mcs.Port {
-		p.Targets = targets
-		return p
-	}
+// TestPortFor has the ports of an export that may answer for TCP port 80, which is named http.
+func TestPortFor(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		ports []mcs.Port
-		want  []int32
+		want  int // index
 	}{
-		{"the same", []mcs.Port{at(port("http", 80), 1)}, []int32{1}},
-		{"its name before its number", []mcs.Port{at(port("web", 80), 1), at(port("http", 8080), 2)}, []int32{2}},
-		{"its name, without targets", []mcs.Port{at(port("web", 80), 1), port("http", 8080)}, nil},
-		{"its number", []mcs.Port{at(port("web", 80), 1), at(port("api", 8080), 2)}, []int32{1}},
-		{"no name", []mcs.Port{at(port("", 80), 1)}, []int32{1}},
-		{"another protocol", []mcs.Port{at(udp(port("http", 80)), 1)}, nil},
-		{"another port", []mcs.Port{at(port("web", 81), 1)}, nil},
+		{"the same", []mcs.Port{port("web", 8080), port("http", 80)}, 1},
+		{"its number before its name", []mcs.Port{port("web", 80), port("http", 8080)}, 0},
+		{"its name alone", []mcs.Port{port("http", 8080)}, -1},
+		{"no name", []mcs.Port{port("", 80)}, 0},
+		{"another protocol", []mcs.Port{udp(port("http", 80))}, -1},
 	} {
 		e := exportOf("west", 1, withPorts(tc.ports...))
-		if got := e.TargetsFor(mcsv1beta1.ServicePort{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}); !slices.Equal(got, tc.want) {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		var want *mcs.Port
+		if tc.want >= 0 {
+			want = &e.Ports[tc.want]
+		}
+		if got := e.PortFor(mcsv1beta1.ServicePort{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}); got != want {
+			t.Errorf("%s: %v, want %v", tc.name, got, want)
 		}
 	}
 }

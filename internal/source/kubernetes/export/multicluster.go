@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/mcs"
@@ -14,9 +13,13 @@ import (
 
 // addExportLabel adds the label of package mcs to those of a service that a ServiceExport exports.
 // Where the label does not fit it is left out with a warning, because consumers that make no
-// ServiceImport do not need it.
+// ServiceImport do not need it. Like conditions, the label does not change with pods that come and go,
+// unless they answer under other numbers.
 func (t *translation) addExportLabel(labels map[string]string) {
-	e := t.describeExport()
+	e := mcs.Describe(t.Cluster, t.Export, t.Service)
+	for i := range e.Ports {
+		e.Ports[i].Targets = t.targetsOf(&t.Service.Spec.Ports[i])
+	}
 	text, err := e.Encode()
 	if err == nil && len(labels) >= limits.Labels {
 		err = fmt.Errorf("the Service has %d labels without it", len(labels))
@@ -26,30 +29,6 @@ func (t *translation) addExportLabel(labels map[string]string) {
 		return
 	}
 	labels[mcs.Label] = text
-}
-
-// describeExport returns what the MCS API needs of the Service in other clusters. Like conditions,
-// it does not change with pods that come and go, unless they answer under other numbers.
-func (t *translation) describeExport() mcs.Export {
-	spec, of := &t.Service.Spec, t.Export
-	e := mcs.Export{
-		Cluster: t.Cluster, Namespace: of.Namespace, Name: of.Name, Created: of.CreationTimestamp.Time, Type: mcsv1beta1.ClusterSetIP,
-		SessionAffinity: spec.SessionAffinity, InternalTrafficPolicy: valueOr(spec.InternalTrafficPolicy, ""), TrafficDistribution: valueOr(spec.TrafficDistribution, ""),
-		IPFamilies: spec.IPFamilies, Labels: of.Spec.ExportedLabels, Annotations: of.Spec.ExportedAnnotations,
-	}
-	if t.isHeadless() {
-		e.Type = mcsv1beta1.Headless
-	}
-	if c := spec.SessionAffinityConfig; c != nil && c.ClientIP != nil {
-		e.AffinitySeconds = valueOr(c.ClientIP.TimeoutSeconds, 0)
-	}
-	for i := range spec.Ports {
-		p := &spec.Ports[i]
-		e.Ports = append(e.Ports, mcs.Port{
-			Name: p.Name, Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Number: p.Port, AppProtocol: valueOr(p.AppProtocol, ""), Targets: t.targetsOf(p),
-		})
-	}
-	return e
 }
 
 // targetsOf returns the numbers under which the endpoints of the service answer for a port, as
