@@ -217,6 +217,7 @@ func (f *followedOwner) settle() {
 	f.settled = true
 	if f.paused = gone >= guardCount && guardShare*gone > all; f.paused {
 		m.log.Warn("the owner does not offer most of the services that there are objects of; they are kept until its retention ends", "owner", f.Name, "objects", gone)
+		m.queue.AddAfter(anchorName, time.Until(f.keptUntil()))
 	}
 	m.enqueueAll()
 }
@@ -239,14 +240,20 @@ func (f *followedOwner) keptUntil() time.Time {
 	return f.importer.began.Add(catalog.Grace) // so long, an owner can still be heard of
 }
 
-// lostSince returns since when the owner is lost, or zero. The caller holds mu.
+// lostSince returns since when the retention of some of the owner's objects counts, or zero. The caller
+// holds mu.
 func (f *followedOwner) lostSince() time.Time {
+	synced := f.summary.State == catalog.Synced
 	switch {
-	case f.summary.State == catalog.Synced:
-		return time.Time{}
-	case !f.summary.Lost.IsZero():
+	case !f.summary.Lost.IsZero() && (!synced || f.summary.Paused > 0):
 		return f.summary.Lost
-	case f.lost.IsZero() && !f.settled && time.Since(f.importer.began) >= heardOf:
+	case f.paused && time.Now().Before(f.keptUntil()):
+	case synced, f.settled:
+		return time.Time{}
+	case f.lost.IsZero() && time.Since(f.importer.began) < heardOf:
+		return time.Time{}
+	}
+	if f.lost.IsZero() {
 		return f.importer.began // it may have been lost before: nobody knows
 	}
 	return f.lost

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -160,7 +161,7 @@ func TestServices(t *testing.T) {
 		if got := service.Annotations[fqdnAnnotation]; got != "web.shop.fed.example." || service.Labels[managedBy] != manager || service.OwnerReferences[0].Name != anchor {
 			t.Errorf("the Service is %+v", service)
 		}
-		want := []corev1.ServicePort{{Name: "https", Protocol: "TCP", Port: 443}}
+		want := []corev1.ServicePort{{Name: "https", Protocol: "TCP", Port: 443, TargetPort: intstr.FromInt32(443)}}
 		if diff := cmp.Diff(want, service.Spec.Ports); diff != "" || len(service.Spec.Selector) > 0 {
 			t.Errorf("unexpected ports (-want +got):\n%s", diff)
 		}
@@ -269,7 +270,7 @@ func TestRestartAndLess(t *testing.T) {
 				stop()
 				s.stop()
 				s.own(many(test.left)...)
-				m, _ := s.run()
+				m, stop := s.run()
 				time.Sleep(time.Minute)
 				if got := m.Status().Imports; got.Kept != test.kept || got.Written != test.left || got.Pending > 0 {
 					t.Errorf("kept %d, written %d, pending %d, want %d, %d, 0", got.Kept, got.Written, got.Pending, test.kept, test.left)
@@ -277,7 +278,10 @@ func TestRestartAndLess(t *testing.T) {
 				if n := len(s.api.objects); n != 2+2*(test.left+test.kept) {
 					t.Errorf("there are %d objects", n)
 				}
-				time.Sleep(retention)
+				time.Sleep(retention / 2)
+				stop()
+				s.run() // which is no reason to count anew
+				time.Sleep(retention / 2)
 				if n := len(s.api.objects); n != 2+2*test.left {
 					t.Errorf("after the retention there are %d objects", n)
 				}

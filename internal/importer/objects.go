@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -135,7 +136,7 @@ func newService(meta metav1.ObjectMeta, ports []servedPort, headless bool) *core
 		s.Spec.ClusterIP = corev1.ClusterIPNone
 	}
 	for _, p := range ports {
-		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: p.name, Protocol: p.protocol, Port: p.number})
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: p.name, Protocol: p.protocol, Port: p.number, TargetPort: intstr.FromInt32(p.number)})
 	}
 	return s
 }
