@@ -340,7 +340,7 @@ func makeTargets(t *testing.T) []string {
 	return targets
 }
 
-var updateMetrics = flag.Bool("update-metrics", false, "write the metrics of both programs to docs/operating.md")
+var updateMetrics = flag.Bool("update-metrics", false, "write the metrics of all programs to docs/operating.md")
 
 // TestDocumentedMetrics compares the metrics of docs/operating.md with those that are declared, which
 // the programs show with the same words as HELP. No document names a metric that there is not.
@@ -350,6 +350,7 @@ func TestDocumentedMetrics(t *testing.T) {
 	for _, program := range []struct{ source, prefix, label string }{
 		{"plugin/metrics.go", "coredns_federation_", "owner"},
 		{"cmd/federationctl/serve/metrics/metrics.go", "federation_owner_", "catalog"},
+		{"cmd/federationctl/serve/metrics/import.go", "federation_import_", "owner"},
 	} {
 		declared := declaredMetrics(t, program.source, program.prefix, program.label)
 		if len(declared) < 10 {

@@ -83,7 +83,11 @@ func (i *Imports) describeWriter() string {
 
 // describe returns what is wrong with the objects of which service.
 func (p *ImportProblem) describe() string {
-	return fmt.Sprintf("service %s (%s) of owner %s: %s", safetext.Quote(p.Service), PrintableWord(p.FQDN), PrintableWord(p.Owner), safetext.Printable(cmp.Or(p.Rule, p.Reason, "no more is given")))
+	of := PrintableWord(p.Object) // where no service is offered for it now
+	if p.Service != "" {
+		of = fmt.Sprintf("service %s (%s) of owner %s", safetext.Quote(p.Service), PrintableWord(p.FQDN), PrintableWord(p.Owner))
+	}
+	return of + ": " + safetext.Printable(cmp.Or(p.Rule, p.Reason, "no more is given"))
 }
 
 // Remedy returns what can be done about the problem.

@@ -245,6 +245,9 @@ func TestJudgeImporter(t *testing.T) {
 			`Cluster https://k:6443: The objects of 1 name are not as they should be (name_taken 1). The newest: service "web" (web.a.example) of owner a: somebody else has made it.`,
 			"1 owner synced, 3 services.",
 		}},
+		{Imports{Leads: true, Refused: map[string]int{ImportRejected: 1}, Problems: []ImportProblem{{Object: "fed/web", Reason: ImportRejected}}}, []FollowedOwner{well}, []string{
+			"Cluster https://k:6443: The objects of 1 name are not as they should be (rejected 1). The newest: fed/web: rejected.", "1 owner synced, 3 services.",
+		}},
 		{Imports{Leads: true, Kept: 1}, []FollowedOwner{well, {ID: "c", State: "expired"}}, []string{
 			"Act on 1 of 2 owners: 1 expired.",
 			"Cluster https://k:6443: The earlier objects of 1 name are kept: no complete catalog has them or withdraws them yet, or one that is complete lacks too many at once.",
