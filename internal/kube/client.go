@@ -1,11 +1,22 @@
+// Package kube is what reads and writes Kubernetes, for whatever the objects mean: a [Client] for one
+// API server, a [Watch] that follows the objects of a resource, and an [Election] of the replica that
+// writes.
+//
+// Everything here works on with a server that is away, and says so: errors go to functions of the
+// caller, and [Client.ExplainError] makes sentences of them. What client-go logs goes to the logger
+// of the context (klog.NewContext), which callers set to none, because they report it themselves.
 package kube
 
 import (
+	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -16,9 +27,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/connrotation"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 const (
@@ -28,11 +42,89 @@ const (
 	protobuf    = "application/vnd.kubernetes.protobuf"
 )
 
+// Access says how to reach an API server.
+type Access struct {
+	Config    *rest.Config
+	Namespace string // of the pod, or of the context
+	Text      []byte // of the kubeconfig and of its CA file, to notice a change of either
+}
+
+// LoadAccess returns how to reach the API server that a context of a kubeconfig names, or a one-line
+// error. An empty context is the current one, and an empty path the service account of the pod that
+// this process runs in.
+func LoadAccess(path, name string) (to Access, err error) {
+	if to, err = readAccess(path, name); err != nil || to.Config.CAFile == "" || len(to.Config.CAData) > 0 {
+		return to, err
+	}
+	// The client gets what was read: client-go would read the file again minutes later.
+	if to.Config.CAData, err = os.ReadFile(to.Config.CAFile); err != nil {
+		return Access{}, fmt.Errorf("CA file of the API server: %w", err)
+	}
+	if len(to.Config.CAData) == 0 { // which would mean the authorities of the system
+		return Access{}, fmt.Errorf("CA file of the API server: %s is empty", to.Config.CAFile)
+	}
+	to.Config.CAFile, to.Text = "", append(to.Text, to.Config.CAData...)
+	return to, nil
+}
+
+// podNamespace is where a pod finds its namespace.
+const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// readAccess returns what LoadAccess does, without the content of a CA file.
+func readAccess(path, name string) (to Access, err error) {
+	if path == "" {
+		to.Config, err = rest.InClusterConfig()
+		namespace, unreadable := os.ReadFile(podNamespace)
+		if err = cmp.Or(err, unreadable); err != nil {
+			return Access{}, fmt.Errorf("no kubeconfig is named, and this is not a pod with a service account: %w", oneLine(err))
+		}
+		to.Namespace = strings.TrimSpace(string(namespace))
+		return to, nil
+	}
+	if to.Text, err = os.ReadFile(path); err != nil {
+		return Access{}, fmt.Errorf("kubeconfig: %w", err)
+	}
+	fail := func(err error) (Access, error) {
+		return Access{}, fmt.Errorf("kubeconfig %s: %w", path, oneLine(err))
+	}
+	file, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return fail(err)
+	}
+	if name == "" {
+		name = file.CurrentContext
+	}
+	chosen, ok := file.Contexts[name]
+	switch {
+	case name == "":
+		return fail(errors.New("it has no current-context, and no context is named"))
+	case !ok:
+		return fail(fmt.Errorf("there is no context %q", name))
+	case file.Clusters[chosen.Cluster] == nil:
+		return fail(fmt.Errorf("context %q: there is no cluster %q", name, chosen.Cluster))
+	case file.AuthInfos[chosen.AuthInfo] == nil && chosen.AuthInfo != "":
+		return fail(fmt.Errorf("context %q: there is no user %q", name, chosen.AuthInfo))
+	}
+	to.Namespace = cmp.Or(chosen.Namespace, metav1.NamespaceDefault)
+	if err := clientcmd.ResolveLocalPaths(file); err != nil {
+		return fail(err)
+	}
+	if to.Config, err = clientcmd.NewNonInteractiveClientConfig(*file, name, &clientcmd.ConfigOverrides{}, nil).ClientConfig(); err != nil {
+		return fail(err)
+	}
+	return to, nil
+}
+
+// oneLine returns the error as one line, without what libraries put around it.
+func oneLine(err error) error {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	return errors.New(strings.TrimPrefix(text, "invalid configuration: "))
+}
+
 // Client sends requests to one API server. It is safe for concurrent use.
 type Client struct {
 	config *rest.Config
 	http   *http.Client
-	codecs serializer.CodecFactory
 	dialer *connrotation.Dialer
 }
 
@@ -40,7 +132,7 @@ type Client struct {
 // has the types that are read and written. Wrap is put around the transport, unless it is nil.
 func NewClient(a Access, scheme *runtime.Scheme, userAgent string, wrap func(http.RoundTripper) http.RoundTripper) (*Client, error) {
 	config := rest.CopyConfig(a.Config)
-	config.UserAgent = userAgent
+	config.UserAgent, config.NegotiatedSerializer = userAgent, serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.QPS = -1                                      // the server's priority and fairness bounds what may be asked
 	config.WarningHandlerWithContext = rest.NoWarnings{} // warnings are for people who write objects by hand
 	// Connections that a probe finds dead are closed at once, with the watches on them.
@@ -53,7 +145,7 @@ func NewClient(a Access, scheme *runtime.Scheme, userAgent string, wrap func(htt
 	if err != nil {
 		return nil, oneLine(err)
 	}
-	return &Client{config: config, http: httpClient, codecs: serializer.NewCodecFactory(scheme), dialer: dialer}, nil
+	return &Client{config: config, http: httpClient, dialer: dialer}, nil
 }
 
 // Close ends the connections, with the watches on them. A request that follows connects again.
@@ -66,11 +158,10 @@ func (c *Client) Close() {
 func (c *Client) Group(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	config := rest.CopyConfig(c.config)
 	config.GroupVersion, config.APIPath = &gv, "/apis"
-	config.NegotiatedSerializer = c.codecs.WithoutConversion()
 	switch gv.Group {
 	case corev1.GroupName:
 		config.APIPath = "/api"
-		config.ContentType, config.AcceptContentTypes = protobuf, protobuf+",application/json"
+		fallthrough
 	case discoveryv1.GroupName:
 		config.ContentType, config.AcceptContentTypes = protobuf, protobuf+",application/json"
 	}
@@ -85,38 +176,48 @@ func (c *Client) Leases() (coordinationv1client.LeasesGetter, error) {
 	return coordinationv1client.NewForConfigAndClient(c.config, &bounded)
 }
 
+// ApplyStatus applies the status of an object as a field manager, without force: fields that another
+// manager has are a conflict, and an object that was replaced by another of the same name as well.
+// The limit bounds the requests.
+func ApplyStatus(
+	ctx context.Context, api rest.Interface, o metav1.Object, gv schema.GroupVersion, kind, resource, manager string, status any, limit flowcontrol.RateLimiter,
+) error {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": gv.String(), "kind": kind,
+		"metadata": map[string]any{"name": o.GetName(), "namespace": o.GetNamespace(), "uid": o.GetUID()}, "status": status,
+	})
+	if err != nil {
+		return err
+	}
+	return api.Patch(types.ApplyYAMLPatchType).Namespace(o.GetNamespace()).Resource(resource).Name(o.GetName()).SubResource("status").
+		Param("fieldManager", manager).Body(body).Throttle(limit).Timeout(oneRequest).Do(ctx).Error()
+}
+
 // ExplainError returns the error of a request as one line that says what to do about it, with a class
 // for [ReasonClass]. Of nil it returns nil.
 func (c *Client) ExplainError(err error) error {
-	status := apierrors.APIStatus(nil)
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case apierrors.IsUnauthorized(err):
-		return ClassErrorf("credentials", "%s does not accept the credentials: they are wrong or have expired (401)", c.config.Host)
-	case apierrors.IsForbidden(err) && errors.As(err, &status):
-		class := "RBAC"
-		if of := status.Status().Details; of != nil {
-			class += " " + of.Group + "/" + of.Kind // whatever the verb
-		}
-		return ClassErrorf(class, "RBAC: %s", deniedPermission(status.Status()))
-	case errors.As(err, &status):
-		return ClassErrorf(string(status.Status().Reason), "%s: %w", c.config.Host, oneLine(err))
 	}
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		err = request.Err // the path says nothing
 	}
-	return ClassErrorf("connection", "%s: %w", c.config.Host, oneLine(err))
-}
-
-// deniedPermission returns what the API server does not allow: user, verb, resource, group and
-// scope.
-func deniedPermission(status metav1.Status) string {
-	text := strings.Join(strings.Fields(status.Message), " ")
-	if _, after, ok := strings.Cut(text, "forbidden: "); ok {
-		return after
+	status, class := apierrors.APIStatus(nil), "connection"
+	if errors.As(err, &status) {
+		class = string(status.Status().Reason)
 	}
-	return text
+	// Who is denied what: user, verb, resource, group and scope. Quotas forbid things as well.
+	_, denied, ok := strings.Cut(oneLine(err).Error(), "forbidden: User ")
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return ClassErrorf("credentials", "%s does not accept the credentials: they are wrong or have expired (401)", c.config.Host)
+	case ok && status != nil:
+		if of := status.Status().Details; of != nil {
+			class = "RBAC " + of.Group + "/" + of.Kind // whatever the verb
+		}
+		return ClassErrorf(class, "RBAC: User %s", denied)
+	}
+	return ClassErrorf(class, "%s: %w", c.config.Host, oneLine(err))
 }
 
 // classError is an error with a class: errors of one class are the same state.

@@ -32,8 +32,8 @@ type Election struct {
 	Leases coordinationv1client.LeasesGetter // see [Client.Leases]
 
 	// Lead does what one replica does at a time, until its context ends: when the lease could not be
-	// renewed, five seconds before another replica may take it, or when the context of Run ends. This
-	// replica neither gives the lease up nor asks for it again before Lead has returned.
+	// renewed, some seconds before another replica may take it, or when the context of Run ends. Then
+	// Lead returns soon: before that, this replica neither gives the lease up nor asks for it again.
 	Lead func(context.Context)
 
 	// Noted is told how each request of the lease ended. A lease that does not exist yet, or that
@@ -43,10 +43,9 @@ type Election struct {
 	// Observed is told who holds the lease, when that changes; "" is nobody. A nil function is not told.
 	Observed func(holder string)
 
-	name    sync.Once
-	self    string
-	leading chan struct{} // has a value while Lead runs
-	holder  string        // that was observed last; Run alone uses it
+	name   sync.Once
+	self   string
+	holder string // that was observed last; Run alone uses it
 }
 
 // Identity returns the name by which this replica holds the lease. It has the name of the host, and
@@ -62,50 +61,43 @@ func (e *Election) Identity() string {
 // Run takes part in the election until ctx ends. Then it gives the lease up, so that the next leader
 // need not wait until it expires.
 func (e *Election) Run(ctx context.Context) {
-	e.leading = make(chan struct{}, 1)
 	lock := notedLock{election: e, LeaseLock: &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: e.Lease.Namespace, Name: e.Lease.Name}, Client: e.Leases,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity()},
 	}}
-	election := leaderelection.LeaderElectionConfig{
-		Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
-		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: e.lead, OnStoppedLeading: func() {}},
+	leading := make(chan struct{}, 1) // has a token while Lead runs
+	lead := func(ctx context.Context) {
+		leading <- struct{}{}
+		defer func() { <-leading }()
+		if ctx.Err() == nil { // otherwise the term has ended already
+			e.Lead(ctx)
+		}
 	}
 	for ctx.Err() == nil {
-		leaderelection.RunOrDie(ctx, election) // until ctx ends, or the lease is lost
-		e.endTerm(ctx, lock)
+		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{ // until ctx ends, or the lease is lost
+			Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {}},
+		})
+		leading <- struct{}{} // when Lead has returned
+		<-leading
+	}
+	if e.holder == e.Identity() {
+		e.releaseLease(context.WithoutCancel(ctx), lock)
 	}
 }
 
-// lead runs Lead, unless the term has ended already.
-func (e *Election) lead(ctx context.Context) {
-	e.leading <- struct{}{}
-	defer func() { <-e.leading }()
-	if ctx.Err() == nil {
-		e.Lead(ctx)
-	}
-}
-
-// endTerm waits until Lead has returned. If ctx has ended, it gives up a lease that this replica has.
-// (The elector's own ReleaseOnCancel does that before Lead is told to return, also when the lease was
-// lost, and so others could lead meanwhile.)
-func (e *Election) endTerm(ctx context.Context, lock notedLock) {
-	e.leading <- struct{}{}
-	defer func() { <-e.leading }()
-	if ctx.Err() == nil || e.holder != e.Identity() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), renewDeadline)
+// releaseLease gives the lease up, if this replica has it. (The elector would do that with
+// ReleaseOnCancel, but before the context of Lead ends, and so two replicas could lead.)
+func (e *Election) releaseLease(ctx context.Context, lock notedLock) {
+	ctx, cancel := context.WithTimeout(ctx, renewDeadline)
 	defer cancel()
-	_ = retry.RetryOnConflict(retry.DefaultRetry, func() error { // a last renewal may have arrived after ctx ended
+	_ = retry.RetryOnConflict(retry.DefaultRetry, func() error { // a last renewal may arrive meanwhile
 		record, _, err := lock.Get(ctx)
 		if err != nil || record.HolderIdentity != e.Identity() {
 			return err
 		}
-		now := metav1.Now()
-		return lock.Update(ctx, resourcelock.LeaderElectionRecord{
-			LeaseDurationSeconds: 1, AcquireTime: now, RenewTime: now, LeaderTransitions: record.LeaderTransitions,
-		})
+		record.HolderIdentity = ""
+		return lock.Update(ctx, *record)
 	})
 }
 

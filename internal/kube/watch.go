@@ -13,11 +13,6 @@ import (
 	"k8s.io/klog/v2"
 )
 
-const (
-	firstDelay   = 100 * time.Millisecond // before a watch is tried again
-	longestDelay = 5 * time.Second
-)
-
 // Watch follows the objects of one resource. It keeps nothing itself: objects go to the Store, which
 // has all of them after its first Replace.
 type Watch struct {
@@ -34,17 +29,16 @@ type Watch struct {
 // with a store of the caller: an informer does not say when a list that follows an outage has been
 // applied, and forgets everything when one of another version or with other credentials replaces it.
 func (w Watch) Run(ctx context.Context) {
-	backoff := wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestDelay}
+	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 5 * time.Second} // before a request is made again
 	reflector := cache.NewReflectorWithOptions(w.newListWatch(ctx), w.Object, w.Store, cache.ReflectorOptions{Name: w.Resource, Logger: new(klog.Logger), Backoff: &backoff})
 	reflector.RunWithContext(ctx) // what fails is a request, and the ListWatch reports it
 }
 
 // newListWatch returns the requests, which report how they end until the context of the run does.
 func (w Watch) newListWatch(run context.Context) *cache.ListWatch {
-	request := func(options *metav1.ListOptions) *rest.Request {
+	requests := cache.NewFilteredListWatchFromClient(w.API, w.Resource, w.Namespace, func(options *metav1.ListOptions) {
 		options.LabelSelector = w.LabelSelector
-		return w.API.Get().NamespaceIfScoped(w.Namespace, w.Namespace != "").Resource(w.Resource).VersionedParams(options, metav1.ParameterCodec)
-	}
+	})
 	report := func(err error) {
 		if run.Err() == nil {
 			w.Report(err)
@@ -56,15 +50,14 @@ func (w Watch) newListWatch(run context.Context) *cache.ListWatch {
 				// Without a version, the server may answer with an old state, in which objects are missing.
 				options.ResourceVersion = ""
 			}
-			list, err := request(&options).Do(ctx).Get()
+			list, err := requests.ListWithContext(ctx, options)
 			if err != nil { // otherwise the watch that follows shows whether all is well
 				report(err)
 			}
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.Watch = true
-			opened, err := request(&options).Watch(ctx)
+			opened, err := requests.WatchWithContext(ctx, options)
 			report(err)
 			return opened, err
 		},

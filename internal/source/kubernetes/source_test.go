@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -23,7 +22,7 @@ const goodConfig = `apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
 users: [{name: u, user: {token: t}}]
-contexts: [{name: x, context: {cluster: c, user: u}}, {name: lost, context: {cluster: d, user: u}}, {name: nobody, context: {cluster: c, user: v}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
@@ -39,12 +38,7 @@ func TestNewErrors(t *testing.T) {
 	for _, test := range []struct{ name, text, context, namespace, selector, want string }{
 		{name: "in no cluster", want: "no kubeconfig is named, and this is not a pod with a service account"},
 		{name: "context without kubeconfig", context: "x", want: "a context is named, but no kubeconfig"},
-		{name: "no YAML", text: "{", want: "did not find expected node content"},
-		{name: "empty", text: " ", want: "it has no current-context"},
 		{name: "unknown context", text: goodConfig, context: "w", want: `there is no context "w"`},
-		{name: "unknown cluster", text: goodConfig, context: "lost", want: `context "lost": there is no cluster "d"`},
-		{name: "unknown user", text: goodConfig, context: "nobody", want: `context "nobody": there is no user "v"`},
-		{name: "no CA", text: strings.Replace(goodConfig, "1:1\"", "1:1\", certificate-authority: nowhere", 1), want: "nowhere: no such file"},
 		{name: "bad CA", text: strings.Replace(goodConfig, "1:1\"", "1:1\", certificate-authority-data: AAAA", 1), want: "unable to load root certificates"},
 		{name: "namespace", text: goodConfig, namespace: "A", want: `namespace "A": a lowercase RFC 1123 label`},
 		{name: "selector", text: goodConfig, selector: "a in", want: "selector: "},
@@ -66,9 +60,6 @@ func TestNewErrors(t *testing.T) {
 				t.Errorf("error is %v, want one line with %q", err, test.want)
 			}
 		})
-	}
-	if _, err := New(Config{Kubeconfig: filepath.Join(dir, "absent")}); err == nil || !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error of a kubeconfig that is not there: %v", err)
 	}
 }
 
