@@ -15,13 +15,6 @@ type watchID struct {
 	namespace string
 }
 
-func (w watchID) String() string {
-	if w.namespace == "" {
-		return w.kind.String()
-	}
-	return w.kind.String() + " in " + w.namespace
-}
-
 func (w watchID) compareTo(other watchID) int {
 	return cmp.Or(cmp.Compare(w.kind, other.kind), cmp.Compare(w.namespace, other.namespace))
 }

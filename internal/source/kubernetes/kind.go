@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -93,7 +94,11 @@ func discoverKinds(ctx context.Context, c *kube.Client, wanted []objectKind) (ma
 			gv := schema.GroupVersion{Group: r.group, Version: version}
 			list, ok := served[gv]
 			if !ok {
-				if err := readJSON(ctx, c, "/apis/"+gv.String(), &list); err != nil {
+				api, err := c.Group(gv)
+				if err == nil {
+					err = api.Get().MaxRetries(0).Timeout(oneRequest).Do(ctx).Into(&list)
+				}
+				if err != nil && !apierrors.IsNotFound(err) {
 					return nil, err
 				}
 				served[gv] = list

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -25,6 +26,10 @@ type pollPace struct {
 func usualPace() pollPace {
 	return pollPace{check: 5 * time.Second, retry: time.Second, grace: 3 * time.Second}
 }
+
+const oneRequest = 5 * time.Second // bounds a request that is not a list or a watch
+
+const userAgent = "hamlet-federation-owner"
 
 // clusterReader reads a cluster into the clusterState of its source, with one watch for each kind
 // and namespace. It keeps the client and the running watches, and its loop alone changes them; a
@@ -88,7 +93,7 @@ func (r *clusterReader) checkServer(ctx context.Context) bool {
 	}
 	if err == nil {
 		r.updateServed(found)
-		err = r.updateWriter()
+		err = r.writer.SetServer(r.client, r.found[kindExport])
 	}
 	if ctx.Err() != nil {
 		return false
@@ -112,23 +117,19 @@ func (r *clusterReader) checkServer(ctx context.Context) bool {
 	return true
 }
 
-// updateWriter gives the writer clients for leases and, if the server serves them, ServiceExports.
-func (r *clusterReader) updateWriter() error {
-	leases, err := r.client.Leases()
-	if err != nil {
-		return err
+// checkReady returns why the API server cannot be asked, or nil.
+func checkReady(ctx context.Context, c *kube.Client) error {
+	api, err := c.Group(schema.GroupVersion{Version: "v1"})
+	if err == nil {
+		err = api.Get().AbsPath("/readyz").SetHeader("Accept", "text/plain").MaxRetries(0).Timeout(oneRequest).Do(ctx).Error()
 	}
-	version := r.found[kindExport]
-	if version == "" {
-		r.writer.SetServer(nil, "", leases)
+	switch {
+	case apierrors.IsForbidden(err): // a server that refuses the request is there
 		return nil
+	case apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err):
+		return errors.New("it is not ready: its /readyz says why")
 	}
-	exports, err := r.client.Group(schema.GroupVersion{Group: mcsGroup, Version: version})
-	if err != nil {
-		return err
-	}
-	r.writer.SetServer(exports, version, leases)
-	return nil
+	return err
 }
 
 // noteServer records why the server cannot be asked, or with nil that it can.
@@ -227,12 +228,10 @@ func (r *clusterReader) startWatch(ctx context.Context, id watchID, version stri
 		report(err) // of no version that resources names
 		return
 	}
-	w := kube.Watch{API: api, Resource: of.name, Namespace: id.namespace, Object: of.object, Store: watchStore{r.state, id, r.config.Rules}, Report: report}
-	switch id.kind {
-	case kindService:
-		w.LabelSelector = r.selector.String()
-	case kindSlice:
-		w.LabelSelector = r.slices
+	selectors := map[objectKind]string{kindService: r.selector.String(), kindSlice: r.slices}
+	w := kube.Watch{
+		API: api, Resource: of.name, Namespace: id.namespace, LabelSelector: selectors[id.kind],
+		Object: of.object, Store: watchStore{r.state, id, r.config.Rules}, Report: report,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

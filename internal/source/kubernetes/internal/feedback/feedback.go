@@ -59,11 +59,10 @@ type Writer struct {
 	ready chan struct{} // closed when there is a server
 
 	mu      sync.Mutex
-	leads   bool
-	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName] // of Services to compare, while this replica leads
+	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName] // of Services to compare; nil unless this replica leads
 	server  apiServer
 	records map[types.NamespacedName]*serviceRecord // by Service
-	problem metav1.StatusReason                     // kind of the error that was logged last
+	problem error                                   // that was reported last
 }
 
 // New returns a Writer. The replicas of an owner use the same lease.
@@ -142,7 +141,7 @@ func (w *Writer) Forget(of types.NamespacedName) {
 
 // enqueueService puts a Service into the queue, if this replica leads. The caller holds mu.
 func (w *Writer) enqueueService(of types.NamespacedName) {
-	if w.leads {
+	if w.queue != nil {
 		w.queue.Add(of)
 	}
 }
@@ -161,7 +160,7 @@ func (w *Writer) nextWrite(of types.NamespacedName) (to *mcsv1beta1.ServiceExpor
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.records[of]
-	if !w.leads || w.server.exports == nil || p == nil || p.note.Export == nil {
+	if w.server.version == "" || p == nil || p.note.Export == nil {
 		return nil, nil, apiServer{}
 	}
 	to = p.note.Export

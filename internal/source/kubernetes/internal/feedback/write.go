@@ -1,9 +1,8 @@
 package feedback
 
 import (
+	"cmp"
 	"context"
-	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,24 +32,31 @@ const (
 
 // apiServer has the clients for the API server.
 type apiServer struct {
-	exports rest.Interface // nil: ServiceExports are not served
-	version string         // of ServiceExports
+	client  *kube.Client
+	exports rest.Interface
+	version string // of ServiceExports; empty: they are not served
 	leases  coordinationv1.LeasesGetter
 }
 
-// SetServer replaces the clients for the API server. Exports is nil where the server has no
-// ServiceExports.
-func (w *Writer) SetServer(exports rest.Interface, version string, leases coordinationv1.LeasesGetter) {
+// SetServer replaces the client for the API server. Version is that of ServiceExports, and "" where the
+// server has none.
+func (w *Writer) SetServer(client *kube.Client, version string) error {
+	leases, err := client.Leases()
+	exports, failed := client.Group(schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: version})
+	if err = cmp.Or(err, failed); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.server
-	w.server = apiServer{exports: exports, version: version, leases: leases}
+	w.server = apiServer{client, exports, version, leases}
 	if before.leases == nil {
 		close(w.ready)
 	}
 	if before.version != version {
 		w.compareAll()
 	}
+	return nil
 }
 
 // Run takes part in the election, and writes while this replica leads, until ctx ends. Then it
@@ -61,26 +67,25 @@ func (w *Writer) Run(ctx context.Context) {
 		return
 	case <-w.ready:
 	}
-	w.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](pause, longestPause))
-	var running sync.WaitGroup
-	defer running.Wait()
-	running.Go(func() { w.drainQueue(ctx) })
-	defer w.queue.ShutDown()
 	election := kube.Election{Lease: w.lease, Leases: w, Lead: w.lead, Noted: w.noteLease}
 	election.Run(ctx)
 }
 
-// lead has this replica write until ctx ends.
+// lead compares all records with the objects, and writes the differences and what changes, until ctx
+// ends.
 func (w *Writer) lead(ctx context.Context) {
-	w.setLeads(true)
-	<-ctx.Done()
-	w.setLeads(false)
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](pause, longestPause))
+	defer context.AfterFunc(ctx, queue.ShutDown)()
+	w.setQueue(queue)
+	w.drainQueue(ctx, queue)
+	w.setQueue(nil)
 }
 
-func (w *Writer) setLeads(leads bool) {
+// setQueue sets where Services to compare go from now on, all of them at first.
+func (w *Writer) setQueue(queue workqueue.TypedRateLimitingInterface[types.NamespacedName]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.leads = leads
+	w.queue = queue
 	w.compareAll()
 }
 
@@ -98,21 +103,21 @@ func (w *Writer) Leases(namespace string) coordinationv1.LeaseInterface {
 	return w.server.leases.Leases(namespace)
 }
 
-// drainQueue writes the conditions of Services in the queue, until the queue is shut down.
-func (w *Writer) drainQueue(ctx context.Context) {
+// drainQueue writes the conditions of Services in the queue, until ctx ends and the queue is shut down.
+func (w *Writer) drainQueue(ctx context.Context, queue workqueue.TypedRateLimitingInterface[types.NamespacedName]) {
 	limit := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
 	defer limit.Stop()
 	for {
-		of, end := w.queue.Get()
-		if end {
+		of, end := queue.Get()
+		if end || ctx.Err() != nil {
 			return
 		}
 		if w.writeConditions(ctx, limit, of) {
-			w.queue.Forget(of)
-		} else if ctx.Err() == nil {
-			w.queue.AddRateLimited(of)
+			queue.Forget(of)
+		} else {
+			queue.AddRateLimited(of)
 		}
-		w.queue.Done(of)
+		queue.Done(of)
 	}
 }
 
@@ -130,7 +135,7 @@ func (w *Writer) writeConditions(ctx context.Context, limit flowcontrol.RateLimi
 		w.noteWritten(of, to, conditions) // or it never will be
 	case apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict):
 		if w.noteWritten(of, to, conditions) {
-			w.log.Warn("another controller writes the conditions of a ServiceExport", "export", of.String(), "error", oneLine(err))
+			w.log.Warn("another controller writes the conditions of a ServiceExport", "export", of.String(), "error", server.client.ExplainError(err))
 		}
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // the object was deleted or replaced, and others need not wait
 		return false
@@ -147,21 +152,12 @@ func (w *Writer) writeConditions(ctx context.Context, limit flowcontrol.RateLimi
 
 // reportError logs an error when it is of another kind than the one before.
 func (w *Writer) reportError(err error) {
-	class := metav1.StatusReason("")
-	if err != nil {
-		class = "failed " + apierrors.ReasonForError(err)
-	}
 	w.mu.Lock()
-	news := class != "" && class != w.problem
-	w.problem = class
+	err = w.server.client.ExplainError(err)
+	news := err != nil && (w.problem == nil || kube.ReasonClass(err) != kube.ReasonClass(w.problem))
+	w.problem = err
 	w.mu.Unlock()
 	if news {
-		text := oneLine(err)
-		if _, of, ok := strings.Cut(text, "forbidden: "); ok {
-			text = "RBAC: " + of
-		}
-		w.log.Warn("conditions cannot be written; trying again", "error", text)
+		w.log.Warn("conditions cannot be written; trying again", "error", err)
 	}
 }
-
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

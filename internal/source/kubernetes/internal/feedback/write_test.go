@@ -17,15 +17,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
-	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/kube"
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
@@ -78,11 +77,9 @@ func (a *testAPI) run(name, lease string) *replica {
 	a.t.Helper()
 	r := &replica{api: a, name: name, standings: make(map[string]export.ConditionFacts)}
 	r.Writer = New(types.NamespacedName{Namespace: "dns", Name: lease}, r.log.Logger())
-	gv := schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: "v1beta1"}
-	config := &rest.Config{Host: "http://api", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
-	leases := must.Get(coordinationv1client.NewForConfigAndClient(config, &http.Client{Transport: r}))(a.t)
-	config.APIPath, config.GroupVersion, config.NegotiatedSerializer = "/apis", &gv, scheme.Codecs.WithoutConversion()
-	r.SetServer(must.Get(rest.RESTClientForConfigAndClient(config, &http.Client{Transport: r}))(a.t), "v1beta1", leases)
+	access := kube.Access{Config: &rest.Config{Host: "http://api", ContentConfig: rest.ContentConfig{ContentType: "application/json"}}}
+	client := must.Get(kube.NewClient(access, scheme.Scheme, "test", func(http.RoundTripper) http.RoundTripper { return r }))(a.t)
+	must.Do(a.t, r.SetServer(client, "v1beta1"))
 	ctx, cancel := context.WithCancel(klog.NewContext(a.t.Context(), klog.Logger{}))
 	var running sync.WaitGroup
 	running.Go(func() { r.Run(ctx) })
