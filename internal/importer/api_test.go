@@ -217,6 +217,13 @@ func (a *testAPI) setAway(away bool) {
 	clear(a.watches)
 }
 
+// setAnswer has f answer requests, with mu held.
+func (a *testAPI) setAnswer(f func(method, name string) int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answer = f
+}
+
 // change does something with the objects that is not the importer's.
 func (a *testAPI) change(f func()) {
 	a.mu.Lock()

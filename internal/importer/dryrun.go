@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,23 +37,23 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return fmt.Errorf("the catalogs of these owners are not complete: %v; 'federationctl watch' shows why", waiting)
+			return fmt.Errorf("the catalogs of these owners are not complete: %s; 'federationctl watch' shows why", strings.Join(waiting, ", "))
 		}
 	}
-	m.mu.Lock()
-	chosen := make(map[types.NamespacedName]*offer)
-	for name, n := range m.names {
-		if n.holder = n.chooseOffer(name); name.Name != "" && n.holder != nil {
-			chosen[name] = n.holder
+	for _, name := range m.sortedNames() {
+		m.mu.Lock()
+		n := m.names[name]
+		n.holder = n.chooseOffer(name)
+		for _, p := range m.problemsOf(name, n) {
+			fmt.Fprintf(out, "# service %q of owner %s is not imported: %s\n", p.Service, p.Owner, p.Rule)
 		}
-	}
-	problems := m.reportImports().Problems
-	m.mu.Unlock()
-	names := slices.SortedFunc(maps.Keys(chosen), func(a, b types.NamespacedName) int { return cmp.Compare(a.Name, b.Name) })
-	for _, name := range names {
-		objects, _, rule := m.composeObjects(ctx, name, chosen[name], metav1.OwnerReference{})
+		m.mu.Unlock()
+		if name.Name == "" || n.holder == nil {
+			continue
+		}
+		objects, _, rule := m.composeObjects(ctx, name, n.holder, metav1.OwnerReference{})
 		if rule != "" {
-			fmt.Fprintf(out, "# %s: %s\n", name.Name, rule)
+			fmt.Fprintf(out, "# %s is not written: %s\n", name, rule)
 		}
 		for _, o := range objects {
 			o.SetOwnerReferences(nil)
@@ -61,10 +62,14 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 			}
 		}
 	}
-	for _, p := range problems {
-		fmt.Fprintf(out, "# service %q of owner %s is not imported: %s\n", p.Service, p.Owner, p.Rule)
-	}
 	return nil
+}
+
+// sortedNames returns the names, in order.
+func (m *Importer) sortedNames() []types.NamespacedName {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(m.names), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
 }
 
 // unsyncedOwners returns the owners whose catalogs are not complete.

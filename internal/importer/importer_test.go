@@ -2,13 +2,16 @@ package importer
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +34,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
+var rewrite = flag.Bool("update", false, "write the files of testdata anew")
+
 // stand is an owner, an API server and importers, in the time of a bubble.
 type stand struct {
 	*simulation.Simulation
@@ -40,32 +45,32 @@ type stand struct {
 	stop     func() // the owner
 	files    mtls.Files
 	config   func(*Config) // changes that of the next importer; may be nil
-	dns      testUpstream
+	dns      *testUpstream
 }
 
 const retention = time.Hour
 
 func newStand(t *testing.T) *stand {
-	s := &stand{Simulation: simulation.New(t), api: newTestAPI(t), dns: make(testUpstream)}
+	s := &stand{Simulation: simulation.New(t), api: newTestAPI(t), dns: new(testUpstream)}
 	s.files = pki.Issue(t, s.Authority(), pki.Named("importer"))
 	return s
 }
 
 // testUpstream has the addresses of hosts. One that it does not have is not answered for.
-type testUpstream map[string]string
+type testUpstream struct{ hosts sync.Map }
 
 // Address implements hostname.Upstream.
-func (testUpstream) Address() string { return "test" }
+func (*testUpstream) Address() string { return "test" }
 
 // Ask implements hostname.Upstream.
-func (u testUpstream) Ask(_ context.Context, host string, qtype uint16, _ int) *dns.Msg {
-	address, known := u[host]
+func (u *testUpstream) Ask(_ context.Context, host string, qtype uint16, _ int) *dns.Msg {
+	address, known := u.hosts.Load(host)
 	if !known {
 		return nil
 	}
 	reply := new(dns.Msg)
 	reply.SetQuestion(host, qtype)
-	if rr, err := dns.NewRR(host + " 60 IN A " + address); err == nil && qtype == dns.TypeA {
+	if rr, err := dns.NewRR(fmt.Sprint(host, " 60 IN A ", address)); err == nil && qtype == dns.TypeA {
 		reply.Answer = []dns.RR{rr}
 	}
 	return reply
@@ -80,6 +85,12 @@ func (s *stand) own(all ...*federation.Service) {
 // run runs an importer until the test ends or the returned function is called.
 func (s *stand) run() (m *Importer, stop func()) {
 	s.Helper()
+	m = s.newImporter()
+	return m, must.Run(s, m.Run)
+}
+
+func (s *stand) newImporter() *Importer {
+	s.Helper()
 	kubeconfig := filepath.Join(s.TempDir(), "kubeconfig")
 	must.Do(s, os.WriteFile(kubeconfig, []byte(`{current-context: a, contexts: [{name: a, context: {cluster: a, namespace: fed}}], clusters: [{name: a, cluster: {server: "http://api.example"}}]}`), 0o600))
 	config := Config{
@@ -89,10 +100,9 @@ func (s *stand) run() (m *Importer, stop func()) {
 	if s.config != nil {
 		s.config(&config)
 	}
-	m = must.Get(newImporter(s.Context(), config, hooks{
+	return must.Get(newImporter(s.Context(), config, hooks{
 		wrap: func(http.RoundTripper) http.RoundTripper { return s.api }, dial: s.Dial, identity: pki.NewIdentity(s.Source("consumer.example")), upstream: s.dns,
 	}))(s)
-	return m, must.Run(s, m.Run)
 }
 
 // wrote checks what was written since it was asked last.
@@ -120,6 +130,14 @@ func (s *stand) has(when string, want ...string) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		s.Errorf("%s: unexpected objects (-want +got):\n%s", when, diff)
 	}
+}
+
+// count returns how many objects there are, with the lease and the ConfigMap.
+func (s *stand) count() int {
+	synctest.Wait()
+	s.api.mu.Lock()
+	defer s.api.mu.Unlock()
+	return len(s.api.objects)
 }
 
 func (s *stand) service(name string) *corev1.Service {
@@ -174,8 +192,8 @@ func TestServices(t *testing.T) {
 		s.wrote("a new service", "POST endpointslices/db-v6-https-443", "POST services/db")
 		s.registry.Delete(at("db.fed.example", "2001:db8::1").Name)
 		s.wrote("a deleted service", "DELETE endpointslices/db-v6-https-443", "DELETE services/db")
-		time.Sleep(24 * time.Hour)
-		s.wrote("a day")
+		time.Sleep(2 * time.Hour)
+		s.wrote("at rest")
 		stop()
 		s.run()
 		time.Sleep(time.Minute)
@@ -204,7 +222,7 @@ func TestOwnerLost(t *testing.T) {
 		s.wrote("the owner is back", "PUT configmaps/federation-import")
 		s.stop()
 		time.Sleep(retention - time.Second)
-		if n := len(s.api.objects); n != 42 {
+		if n := s.count(); n != 42 {
 			t.Errorf("a moment before the end of the retention there are %d objects", n)
 		}
 		time.Sleep(2 * time.Second)
@@ -241,7 +259,7 @@ func TestRestartWhileLost(t *testing.T) {
 				time.Sleep(test.lostFor - min(test.lostFor, retention-time.Minute))
 				_, stop = s.run()
 				time.Sleep(test.left - 2*time.Second)
-				if n := len(s.api.objects); n != 42 {
+				if n := s.count(); n != 42 {
 					t.Errorf("before the end of the retention there are %d objects", n)
 				}
 				time.Sleep(5 * time.Second)
@@ -275,14 +293,14 @@ func TestRestartAndLess(t *testing.T) {
 				if got := m.Status().Imports; got.Kept != test.kept || got.Written != test.left || got.Pending > 0 {
 					t.Errorf("kept %d, written %d, pending %d, want %d, %d, 0", got.Kept, got.Written, got.Pending, test.kept, test.left)
 				}
-				if n := len(s.api.objects); n != 2+2*(test.left+test.kept) {
+				if n := s.count(); n != 2+2*(test.left+test.kept) {
 					t.Errorf("there are %d objects", n)
 				}
 				time.Sleep(retention / 2)
 				stop()
 				s.run() // which is no reason to count anew
 				time.Sleep(retention / 2)
-				if n := len(s.api.objects); n != 2+2*test.left {
+				if n := s.count(); n != 2+2*test.left {
 					t.Errorf("after the retention there are %d objects", n)
 				}
 			})
@@ -315,13 +333,13 @@ func TestForeignService(t *testing.T) {
 		s.registry.Delete(at("db.fed.example", "192.0.2.2").Name)
 		time.Sleep(time.Minute)
 		s.wrote("the service is gone")
-		s.api.answer = func(method, name string) int { // somebody makes one at the same time
+		s.api.setAnswer(func(method, name string) int { // somebody makes one at the same time
 			if method == http.MethodPost && name == "services/late" {
 				s.api.answer = nil
 				s.api.put("", name, foreign("late"))
 			}
 			return 0
-		}
+		})
 		must.Get(s.registry.Upsert(at("late.fed.example", "192.0.2.1")))(t)
 		time.Sleep(time.Minute)
 		s.wrote("at the same time", " services/late")
@@ -354,12 +372,12 @@ func TestServerAway(t *testing.T) {
 		if u := m.Status(); u.Imports.Failure != "" || u.Imports.Pending > 0 || u.Imports.Written != 4 {
 			t.Errorf("the status says %+v", u.Imports)
 		}
-		s.api.answer = func(method, _ string) int {
+		s.api.setAnswer(func(method, _ string) int {
 			if method == http.MethodPost {
 				return http.StatusForbidden
 			}
 			return 0
-		}
+		})
 		must.Get(s.registry.Upsert(at("quota.fed.example", "192.0.2.1")))(t)
 		must.Get(s.registry.Upsert(at("s00.fed.example", "192.0.2.10")))(t)
 		time.Sleep(time.Second)
@@ -367,7 +385,7 @@ func TestServerAway(t *testing.T) {
 		if u := m.Status(); u.Imports.Refused[status.ImportRejected] != 1 {
 			t.Errorf("the status says %+v", u.Imports)
 		}
-		s.api.answer = nil
+		s.api.setAnswer(nil)
 		time.Sleep(2 * time.Minute)
 		s.wrote("the quota is gone", "POST endpointslices/quota-v4-https-443", "POST services/quota")
 	})
@@ -412,7 +430,7 @@ func TestConfigMapDeleted(t *testing.T) {
 // Hosts are looked up, and followed by their TTL. One that cannot be looked up changes nothing.
 func TestHosts(t *testing.T) {
 	simulation.Run(t, newStand, func(t *testing.T, s *stand) {
-		s.dns["gw.example."] = "192.0.2.7"
+		s.dns.hosts.Store("gw.example.", "192.0.2.7")
 		s.own(at("web.fed.example", "gw.example"))
 		m, _ := s.run()
 		time.Sleep(10 * time.Second)
@@ -420,19 +438,19 @@ func TestHosts(t *testing.T) {
 			t.Fatalf("the slice is %+v", got)
 		}
 		s.api.take()
-		s.dns["gw.example."] = "192.0.2.8"
+		s.dns.hosts.Store("gw.example.", "192.0.2.8")
 		time.Sleep(time.Minute)
 		s.wrote("another address", "PUT endpointslices/web-v4-https-443")
-		delete(s.dns, "gw.example.")
+		s.dns.hosts.Delete("gw.example.")
 		time.Sleep(10 * time.Minute)
 		s.wrote("no answer")
-		s.dns["gw.example."] = "127.0.0.1" // which nobody may publish
+		s.dns.hosts.Store("gw.example.", "127.0.0.1") // which nobody may publish
 		time.Sleep(10 * time.Minute)
 		s.wrote("a refused address", "DELETE endpointslices/web-v4-https-443")
 		if got := m.Status().Imports; got.Refused[status.ImportNoEndpoint] != 1 {
 			t.Errorf("the status says %+v", got)
 		}
-		s.dns["gw.example."] = "192.0.2.8"
+		s.dns.hosts.Store("gw.example.", "192.0.2.8")
 		time.Sleep(10 * time.Minute)
 		s.wrote("and back", "POST endpointslices/web-v4-https-443")
 	})
@@ -467,6 +485,30 @@ func TestRivals(t *testing.T) {
 		time.Sleep(time.Minute)
 		if got := s.slice("a-b-v4-https-443").Endpoints[0].Addresses[0]; got != "192.0.2.2" {
 			t.Errorf("then the name has %s", got)
+		}
+	})
+}
+
+// A dry run prints the objects, and says which services have none. It asks no API server.
+func TestDryRun(t *testing.T) {
+	simulation.Run(t, newStand, func(t *testing.T, s *stand) {
+		s.own(at("web.fed.example", "192.0.2.1"), at("0.fed.example", "192.0.2.2"), at("gone.fed.example", "gone.example"))
+		s.config = func(c *Config) { c.DryRun, c.Target.Kubeconfig, c.Target.Namespace = true, "", "fed" }
+		s.api.setAway(true)
+		var out strings.Builder
+		must.Do(t, s.newImporter().DryRun(t.Context(), &out))
+		if *rewrite {
+			must.Do(t, os.WriteFile("testdata/dryrun.yaml", []byte(out.String()), 0o600))
+		}
+		want := must.Get(os.ReadFile("testdata/dryrun.yaml"))(t)
+		if diff := cmp.Diff(string(want), out.String()); diff != "" {
+			t.Errorf("printed (-want +got):\n%s", diff)
+		}
+		s.stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if err := s.newImporter().DryRun(ctx, io.Discard); err == nil || !strings.Contains(err.Error(), "not complete: mesh-a") {
+			t.Errorf("without the owner: %v", err)
 		}
 	})
 }

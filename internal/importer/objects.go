@@ -50,8 +50,8 @@ func (t *Target) objectNameFor(fqdn federation.FQDN, zones []federation.FQDN) (n
 		return "", "its fqdn is that of the zone, so that no label is left for a name"
 	}
 	name = strings.ReplaceAll(t.Name, "{service}", labels)
-	if faults := validation.IsDNS1035Label(name); len(faults) > 0 {
-		return "", fmt.Sprintf("%s is no name of a Service: %s", name, faults[0])
+	if len(validation.IsDNS1035Label(name)) > 0 {
+		return "", name + " is no name of a Service, which begins with a letter and has 63 letters, digits and hyphens at most"
 	}
 	return name, ""
 }

@@ -23,9 +23,9 @@ func TestObjectName(t *testing.T) {
 		{"web.shop.a.example", "b.example", "{service}", "web-shop-a-example", ""},
 		{"web.shop.a.example", "a.example", "mesh-{service}-a", "mesh-web-shop-a", ""},
 		{"9.a.example", "a.example", "s{service}", "s9", ""},
-		{"9.a.example", "a.example", "{service}", "", "9 is no name of a Service: a DNS-1035 label must"},
+		{"9.a.example", "a.example", "{service}", "", "9 is no name of a Service, which begins with a letter"},
 		{"a.example", "a.example", "{service}", "", "its fqdn is that of the zone"},
-		{strings.Repeat("a", 32) + "." + strings.Repeat("b", 32) + ".a.example", "a.example", "{service}", "", strings.Repeat("a", 32) + "-" + strings.Repeat("b", 32) + " is no name of a Service: must be no more than 63"},
+		{strings.Repeat("a", 32) + "." + strings.Repeat("b", 32) + ".a.example", "a.example", "{service}", "", strings.Repeat("a", 32) + "-" + strings.Repeat("b", 32) + " is no name of a Service, which"},
 	} {
 		var zones []federation.FQDN
 		for zone := range strings.FieldsSeq(tc.zones) {
