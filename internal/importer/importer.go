@@ -116,7 +116,7 @@ type importedName struct {
 	offers  map[offerKey]*offer
 	objects map[objectKey]object // that are there, of the importer and of others
 	holder  *offer               // that the objects were written for last
-	written bool                 // the objects are as they should be
+	changed time.Time            // since when the objects may not be as they should be; zero: they are
 	kept    bool                 // they are of a service that may still be offered
 	refused *status.ImportProblem
 }
@@ -321,8 +321,8 @@ func (m *Importer) entry(name types.NamespacedName) *importedName {
 
 // enqueue has a name written, if this replica leads. The caller holds mu.
 func (m *Importer) enqueue(name types.NamespacedName) {
-	if n := m.names[name]; n != nil {
-		n.written = false
+	if n := m.names[name]; n != nil && n.changed.IsZero() {
+		n.changed = time.Now()
 	}
 	if m.queue != nil && m.listed {
 		m.queue.Add(name)
@@ -405,8 +405,10 @@ func (s *objectStore) Replace(objects []any, _ string) error {
 	defer m.mu.Unlock()
 	listed := sets.New[types.UID]()
 	for _, o := range objects {
-		listed.Insert(o.(object).GetUID())
-		m.noteObject(s.kind, o.(object), true)
+		is := o.(object)
+		if listed.Insert(is.GetUID()); m.noteObject(s.kind, is, true) {
+			m.enqueue(nameOf(is))
+		}
 	}
 	for _, n := range m.names {
 		for key, o := range n.objects {

@@ -98,8 +98,10 @@ func (m *Importer) reportImports() *status.Imports {
 		case name.Name == "" || !r.Leads:
 		case n.kept:
 			r.Kept++
-		case !n.written:
-			r.Pending++
+		case !n.changed.IsZero():
+			if r.Pending++; r.PendingSince.IsZero() || n.changed.Before(r.PendingSince) {
+				r.PendingSince = n.changed.UTC()
+			}
 		case n.holder != nil && n.refused == nil:
 			r.Written++
 		}
@@ -182,9 +184,7 @@ func (m *Importer) Why(_ context.Context, name string, _ uint16) (status.NameExp
 	m.mu.Unlock()
 	slices.SortFunc(w.Imports, func(a, b status.ImportedName) int { return cmp.Compare(a.Object, b.Object) })
 	for _, f := range m.owners {
-		if p := f.explainPart(name, plain, now); len(p.Refusals)+len(p.Gone) > 0 || p.NotImported != "" || p.State != "synced" {
-			w.Refused = append(w.Refused, p)
-		}
+		w.Refused = append(w.Refused, f.explainPart(name, plain, now))
 	}
 	return w, nil
 }
@@ -215,7 +215,7 @@ func (f *followedOwner) explainPart(name, plain string, now time.Time) status.Ow
 // explainName returns what became of the offers of a name: one entry with its rivals, or one for each
 // service without a valid name. The caller holds mu.
 func (m *Importer) explainName(name types.NamespacedName, n *importedName) (all []status.ImportedName) {
-	e := status.ImportedName{Object: name.String(), Kind: "Service", Kept: n.kept, Pending: m.queue != nil && !n.written, Problem: n.refused}
+	e := status.ImportedName{Object: name.String(), Kind: "Service", Kept: n.kept, Pending: m.queue != nil && !n.changed.IsZero(), Problem: n.refused}
 	if o := n.holder; o != nil {
 		e.Owner, e.Service, e.FQDN, e.Stale = o.owner.Name, o.service.Name(), o.service.FQDN(), o.isStale()
 		if e.Stale {

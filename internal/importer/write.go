@@ -33,7 +33,7 @@ var anchorName = types.NamespacedName{Name: anchor} //nolint:gochecknoglobals //
 func (m *Importer) drainQueue(ctx context.Context, queue workqueue.TypedRateLimitingInterface[types.NamespacedName]) {
 	for {
 		name, end := queue.Get()
-		if end {
+		if end || ctx.Err() != nil {
 			return
 		}
 		again, err := m.writeName(ctx, name)
@@ -117,7 +117,8 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 		return 0, errUnread
 	}
 	until, kept := m.keptUntil(n, name)
-	n.holder, n.kept, n.written = n.chooseOffer(name), kept, true // whatever changes from now on makes written false
+	since := n.changed
+	n.holder, n.kept, n.changed = n.chooseOffer(name), kept, time.Time{} // whatever changes from now on sets changed
 	there, o, service := maps.Clone(n.objects), n.holder, n.service(name)
 	m.mu.Unlock()
 	if kept {
@@ -134,9 +135,11 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 		if wanted, again, rule = m.composeObjects(ctx, name, o, *owned); rule != "" {
 			reason = status.ImportNoEndpoint
 		}
-		if again == unknownHosts && service != nil {
-			wanted, again = nil, retryHosts
-			there = nil // stays as it is, for want of an answer
+		if again == unknownHosts {
+			again = retryHosts
+			if service != nil {
+				wanted, there = nil, nil // what is there stays, for want of an answer
+			}
 		} else if len(wanted) == 0 && service != nil {
 			wanted = []object{service} // and with it its address
 		}
@@ -148,7 +151,7 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 	defer m.mu.Unlock()
 	switch {
 	case err != nil:
-		n.written = false
+		n.changed = since
 	case reason != "":
 		m.refuse(n, name, reason, rule)
 	default:

@@ -24,7 +24,7 @@ type Imports struct {
 	Pending int       `json:"pending,omitempty"` // names that are yet to be written
 	Kept    int       `json:"kept,omitempty"`    // names of earlier objects, of which no owner has said yet whether they are still offered, or the guard keeps them
 
-	PendingSince time.Time `json:"pendingSince,omitzero"` // since when there have been such names, without a break
+	PendingSince time.Time `json:"pendingSince,omitzero"` // since when the first of them waits
 
 	Refused  map[string]int  `json:"refused,omitempty"`  // names and services that are not written, by reason
 	Problems []ImportProblem `json:"problems,omitempty"` // these, newest first, 20 at most
