@@ -299,7 +299,7 @@ func (m *Importer) ensureAnchor(ctx context.Context, write bool) (*metav1.OwnerR
 		return r.Namespace(m.config.Target.Namespace).Resource(mapKind).Timeout(oneRequest)
 	}
 	err := of(m.api[mapKind].Get()).Name(anchor).Do(ctx).Into(there)
-	if err == nil && owned == nil {
+	if err == nil && before == "" { // for the first time since this replica leads
 		m.recallLosses(there.Data[lossesKey])
 		_, _, now = m.knownAnchor()
 	}
