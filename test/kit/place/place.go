@@ -39,10 +39,19 @@ func New(dir string) (*Place, error) {
 func For(t testing.TB, ids map[string]string) *Place {
 	t.Helper()
 	p := must.Get(New(t.TempDir()))(t)
+	return must.Get(p.In(p.Dir, ids))(t)
+}
+
+// In returns a place in another folder with the same authority, with certificates: their SPIFFE IDs
+// by name.
+func (p *Place) In(dir string, ids map[string]string) (*Place, error) {
+	other := &Place{Dir: dir, authority: p.authority}
 	for name, id := range ids {
-		must.Do(t, p.Issue(name, id, 0))
+		if err := other.Issue(name, id, 0); err != nil {
+			return nil, err
+		}
 	}
-	return p
+	return other, nil
 }
 
 // Path returns the path of a file.

@@ -43,8 +43,9 @@ subjects: [{kind: ServiceAccount, name: federation-owner, namespace: default}]
 
 // Options are those of one domain.
 type Options struct {
-	Name   string // of the cluster
-	Owners int    // replicas of its owner; default 1
+	Name   string   // of the cluster
+	Owners int      // replicas of its owner; default 1
+	API    []string // arguments of its API server, beside the usual ones
 }
 
 // Domain is one of them.
@@ -55,9 +56,9 @@ type Domain struct {
 	Cluster *realserver.Cluster
 	Owners  []*Owner
 	DNS     *DNS
+	Place   *place.Place // of the Federation
 
-	replicas int          // of its owner
-	place    *place.Place // of the Federation
+	replicas int // of its owner
 }
 
 // Federation is all domains, under one authority.
@@ -85,7 +86,7 @@ func (f *Federation) Start(ctx context.Context, dir string, say func(format stri
 		return err
 	}
 	for _, o := range all {
-		d := &Domain{Name: o.Name, Zone: o.Name + ".fed.example", Dir: filepath.Join(dir, o.Name), replicas: cmp.Or(o.Owners, 1), place: in}
+		d := &Domain{Name: o.Name, Zone: o.Name + ".fed.example", Dir: filepath.Join(dir, o.Name), replicas: cmp.Or(o.Owners, 1), Place: in}
 		if err := os.MkdirAll(d.Dir, 0o750); err != nil {
 			return err
 		}
@@ -95,6 +96,7 @@ func (f *Federation) Start(ctx context.Context, dir string, say func(format stri
 		if d.Cluster, err = realserver.NewCluster(d.Dir); err != nil {
 			return err
 		}
+		d.Cluster.API.Args = append(d.Cluster.API.Args, o.API...)
 		f.Domains = append(f.Domains, d)
 	}
 	var wg sync.WaitGroup
@@ -165,7 +167,7 @@ func (d *Domain) OwnerID() string { return "spiffe://" + d.Name + ".example/owne
 func (d *Domain) ConsumerID() string { return "spiffe://" + d.Name + ".example/coredns" }
 
 // ConsumerFiles are where the certificate of CoreDNS is.
-func (d *Domain) ConsumerFiles() mtls.Files { return d.place.Files(d.Name + "-coredns") }
+func (d *Domain) ConsumerFiles() mtls.Files { return d.Place.Files(d.Name + "-coredns") }
 
 // startCluster starts the cluster, and gives the owners an account, with the permissions
 // that the manifest of the Kubernetes source has.
@@ -215,7 +217,7 @@ func (d *Domain) addOwner(ctx context.Context, consumers []string) (*Owner, erro
 		return nil, err
 	}
 	config := place.Owner{
-		Address: address, Metrics: metrics, TLS: d.place.Files(d.Name + "-owner"), Allow: consumers,
+		Address: address, Metrics: metrics, TLS: d.Place.Files(d.Name + "-owner"), Allow: consumers,
 		More: fmt.Sprintf(`catalogs:
 - sources:
   - kubernetes:

@@ -3,12 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/miekg/dns"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,51 +17,23 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 )
 
-// eventually waits until a condition has nothing to complain of.
-var eventually = await.Eventually
+// Short names: see there.
+var (
+	eventually = await.Eventually
+	answers    = domain.AwaitAnswer
+)
 
-// shared is what the tests share. It is started by the first that needs it, and stopped after the last.
-var shared struct {
-	sync.Once
+// shared is what the tests share.
+var shared domain.Shared
 
-	domains domain.Federation
-	dir     string
-	err     error
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	shared.domains.Stop()
-	if shared.dir != "" && code == 0 {
-		os.RemoveAll(shared.dir)
-	}
-	os.Exit(code)
-}
-
-// enabled ends the test here unless these tests are wanted.
-func enabled(t testing.TB) {
-	t.Helper()
-	if os.Getenv("REAL_SERVERS") != "required" {
-		t.Skip("not run: it needs real control planes; make e2e builds and runs them")
-	}
-	must.Do(t, domain.Find())
-}
+func TestMain(m *testing.M) { shared.Main(m) }
 
 // two returns the shared domains: west with two owners, and east with one.
 func two(t testing.TB) (west, east *domain.Domain) {
 	t.Helper()
-	enabled(t)
-	shared.Do(func() {
-		shared.dir, shared.err = os.MkdirTemp("", "e2e") //nolint:usetesting // it outlives the test that is the first
-		if shared.err == nil {
-			shared.err = shared.domains.Start(context.Background(), shared.dir, t.Logf, domain.Options{Name: "west", Owners: 2}, domain.Options{Name: "east"})
-		}
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	showLogs(t, &shared.domains)
-	return shared.domains.Domains[0], shared.domains.Domains[1]
+	domains := shared.Get(t, "e2e", domain.Options{Name: "west", Owners: 2}, domain.Options{Name: "east"})
+	showLogs(t, &shared.Federation)
+	return domains[0], domains[1]
 }
 
 // showLogs shows the ends of the logs of all owners and CoreDNS when a test has
@@ -105,18 +74,6 @@ func namespace(t testing.TB, d *domain.Domain, name string) {
 		if err := d.Cluster.Delete(context.Background(), text); err != nil { // the test's context is over
 			t.Logf("deleting the namespace %s: %v", name, err)
 		}
-	})
-}
-
-// answers waits until the CoreDNS of a domain answers a question with want, in the
-// form of domain.Short, such as "NOERROR 192.0.2.1" or "NXDOMAIN".
-func answers(t testing.TB, d *domain.Domain, name string, qtype uint16, want string) {
-	t.Helper()
-	eventually(t, func() string {
-		if got := d.DNS.Answer(t.Context(), name, qtype); got != want {
-			return fmt.Sprintf("%s answers %s %s with %q, want %q", d.Name, name, dns.TypeToString[qtype], got, want)
-		}
-		return ""
 	})
 }
 
