@@ -427,6 +427,27 @@ func TestConfigMapDeleted(t *testing.T) {
 	})
 }
 
+// A ConfigMap of the name that somebody else has made stays as it is, and nothing is written.
+func TestForeignConfigMap(t *testing.T) {
+	simulation.Run(t, newStand, func(t *testing.T, s *stand) {
+		s.api.change(func() {
+			s.api.put("", "configmaps/federation-import", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "fed", Name: anchor, UID: "foreign"}})
+		})
+		s.own(many(2)...)
+		m, _ := s.run()
+		time.Sleep(time.Minute)
+		s.wrote("somebody has it")
+		if got := m.Status().Imports; !strings.Contains(got.Failure, "no importer has made") || got.Pending != 2 {
+			t.Errorf("the status says %+v", got)
+		}
+		s.api.change(func() { s.api.remove("configmaps/federation-import") })
+		time.Sleep(2 * time.Minute)
+		if s.service("s00") == nil {
+			t.Error("the Services are missing")
+		}
+	})
+}
+
 // Hosts are looked up, and followed by their TTL. One that cannot be looked up changes nothing.
 func TestHosts(t *testing.T) {
 	simulation.Run(t, newStand, func(t *testing.T, s *stand) {
