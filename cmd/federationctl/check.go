@@ -35,7 +35,8 @@ reads it as 'federationctl serve --config' does, and then the catalog files and 
 that the configuration names, with its allow_addresses and max_size, if it can read them.
 It does not look at the allow file, clusters and stores.
 
-The configuration of an importer has owners or kubernetes at the top.
+The configuration of an importer has owners or kubernetes at the top. check reads it as
+'federationctl import' does.
 
 A catalog file has services at the top. check applies the rules of the owner that
 publishes it and those of consumers that get it. An endpoint that is a name of its own

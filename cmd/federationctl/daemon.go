@@ -13,11 +13,9 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/metrics"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
 
@@ -27,8 +25,8 @@ type daemonProcess struct {
 	logger   *slog.Logger
 	stdout   io.Writer
 	source   page.ReportSource
-	metrics  prometheus.Collector
-	farewell string // is logged at the end
+	metrics  http.Handler // and probes
+	farewell string       // is logged at the end
 
 	status *page.Server // nil: there is none
 	web    net.Listener // of metrics and probes; nil: there is none
@@ -82,7 +80,7 @@ func (d *daemonProcess) run(ctx context.Context, work func() error) error {
 	}
 	if d.web != nil {
 		server := &http.Server{
-			Handler: metrics.Handler(d.source.Status, d.metrics), MaxHeaderBytes: 16 << 10,
+			Handler: d.metrics, MaxHeaderBytes: 16 << 10,
 			ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		}
 		defer server.Close() // after the work has ended, so that its end can be watched

@@ -30,8 +30,9 @@ func explainCommand() *cobra.Command {
 		Long: `explain says what a KEY means, in which unit, what holds without it, and when to touch
 it. The end of its path is enough, such as kubernetes.zone. Without a KEY, explain lists
 all that can stand in a federation block of a Corefile; in owner.yaml, which is the
-configuration of 'federationctl serve --config'; in import.yaml, which is that of an
-importer; and in rules.yaml, which is the file of rules that a registration names.`,
+configuration of 'federationctl serve --config'; in import.yaml, which is that of
+'federationctl import'; and in rules.yaml, which is the file of rules that a registration
+names.`,
 		Example: `  federationctl explain retention
   federationctl explain kubernetes.lifetime
 

@@ -67,7 +67,7 @@ func reportFailure(stderr io.Writer, command *cobra.Command, err error, hint str
 		if hint != "" {
 			logger = logger.With("remedy", hint)
 		}
-		logger.Error("the owner could not start, or has ended")
+		logger.Error("the process could not start, or has ended")
 		return
 	}
 	var text strings.Builder

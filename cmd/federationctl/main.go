@@ -1,10 +1,9 @@
 // Command federationctl is the owner's side of federated service discovery: serve
-// publishes the services of a catalog file. Around it, watch shows what an owner
-// publishes, register has a program published while it runs,
-// check finds mistakes in files, policy explains who is told of what, and pki makes
-// certificates for a first try. Of a process that
-// runs, a CoreDNS with the plugin or an owner, status shows how it is doing, why explains an
-// answer, and dump has its catalogs.
+// publishes the services of a catalog file. import makes Services in Kubernetes of what owners
+// publish. Around these, watch shows what an owner publishes, register has a program published while
+// it runs, check finds mistakes in files, policy explains who is told of what, and pki makes
+// certificates for a first try. Of a process that runs, a CoreDNS with the plugin, an owner or an
+// importer, status shows how it is doing, why explains an answer, and dump has its catalogs.
 package main
 
 import (
@@ -119,9 +118,10 @@ func rootCommand(ctx context.Context) *cobra.Command {
 		Short: "Publish services to federated platforms, and see what others publish",
 		Long: `federationctl is the owner's side of federated service discovery, with tools
 to check a catalog, to watch an owner, to register programs, to explain who is told
-of what, and to make certificates for a first try. why, status, services and dump
-ask a running owner, or a CoreDNS with the plugin. retry has it connect to an owner
-that is lost, and confirm has an owner withdraw what it has paused.
+of what, and to make certificates for a first try. import makes Services in Kubernetes
+of what owners publish. why, status, services and dump ask a running owner or importer,
+or a CoreDNS with the plugin. retry has it connect to an owner that is lost, and confirm
+has an owner withdraw what it has paused.
 
 A running command follows its files, such as certificates, keys and catalogs: when a
 file is edited or replaced, the command uses the new content.
@@ -141,7 +141,7 @@ also when its output cannot be written, for example to a closed pipe.`,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), checkCommand(ctx), policyCommand(ctx),
+	root.AddCommand(serveCommand(ctx), importCommand(ctx), watchCommand(ctx), registerCommand(ctx), checkCommand(ctx), policyCommand(ctx),
 		whyCommand(ctx), statusCommand(ctx), servicesCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), explainCommand(), pkiCommand())
 	// Who asks for help wants to see a call first.
 	const examples = "{{if .HasExample}}\n\nExamples:\n{{.Example}}{{end}}"

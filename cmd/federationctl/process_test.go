@@ -208,7 +208,7 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		directive string
 	}{
-		{[]string{""}, []string{"check", "completion", "confirm", "dump", "explain", "help", "pki", "policy", "register", "retry", "serve", "services", "status", "watch", "why"}, "no file"},
+		{[]string{""}, []string{"check", "completion", "confirm", "dump", "explain", "help", "import", "pki", "policy", "register", "retry", "serve", "services", "status", "watch", "why"}, "no file"},
 		{[]string{"wa"}, []string{"watch"}, "no file"},
 		{[]string{"completion", ""}, []string{"bash", "fish", "powershell", "zsh"}, "no file"},
 		{[]string{"check", ""}, nil, "any file"},

@@ -102,7 +102,7 @@ func (o *serveOptions) serveCatalogs(ctx context.Context, flags *pflag.FlagSet, 
 	}
 	explained := o.flagFailure
 	if o.config != "" {
-		explained = o.fileFailure
+		explained = func(err error) error { return configFailure(o.config, err) }
 	}
 	p, err := serve.New(ctx, config)
 	switch {
@@ -112,7 +112,7 @@ func (o *serveOptions) serveCatalogs(ctx context.Context, flags *pflag.FlagSet, 
 		return explained(err)
 	}
 	d := daemonProcess{
-		logger: config.Logger, stdout: stdout, source: p, metrics: metrics.NewCollector(p.Report),
+		logger: config.Logger, stdout: stdout, source: p, metrics: metrics.Handler(p.Status, metrics.NewCollector(p.Report)),
 		farewell: "the owner stops; consumers keep what they hold",
 	}
 	if err := d.listen(ctx, p.ProcessConfig()); err != nil {
@@ -199,18 +199,4 @@ func (o *serveOptions) flagFailure(err error) error {
 		return newFailuref("%w; find all mistakes with 'federationctl check %s'", err, o.catalog)
 	}
 	return failureOf(err)
-}
-
-// fileFailure returns why the owner cannot start, and what to change in the
-// configuration file.
-func (o *serveOptions) fileFailure(err error) error {
-	e, ok := errors.AsType[serve.Error](err)
-	_, pathError := errors.AsType[*fs.PathError](err)
-	switch {
-	case ok && e.Key != "":
-		return newFailuref("%w; see %s in %s", err, e.Key, o.config)
-	case pathError, errors.Is(err, file.ErrNotRegular), errors.Is(err, file.ErrTooLarge):
-		return failureOf(err)
-	}
-	return newFailuref("%w; 'federationctl check %s' shows each mistake in a line", err, o.config)
 }

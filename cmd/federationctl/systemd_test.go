@@ -10,20 +10,25 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
-// systemd is told when the owner serves, and when it begins to end.
-func TestServeTellsSystemd(t *testing.T) {
-	dir := pkiIn(t)
-	address := &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"}
+// notifySocket has systemd told at a socket, and returns what waits for the next state that it is told.
+func notifySocket(t *testing.T) (told func() string) {
+	t.Helper()
+	address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"}
 	socket := must.Get(net.ListenUnixgram(address.Net, address))(t)
-	defer socket.Close()
+	t.Cleanup(func() { socket.Close() })
 	must.Do(t, socket.SetDeadline(time.Now().Add(patience)))
-	told := func() string {
+	t.Setenv("NOTIFY_SOCKET", address.Name)
+	return func() string {
 		state := make([]byte, 100)
 		n := must.Get(socket.Read(state))(t)
 		return string(state[:n])
 	}
+}
 
-	t.Setenv("NOTIFY_SOCKET", address.Name)
+// systemd is told when the owner serves, and when it begins to end.
+func TestServeTellsSystemd(t *testing.T) {
+	dir := pkiIn(t)
+	told := notifySocket(t)
 	r, _ := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
 	if got := told(); got != "READY=1" {
 		t.Errorf("told %q first, want READY=1", got)

@@ -308,6 +308,11 @@ func TestTranscriptsOfTools(t *testing.T) {
 	} {
 		write(t, filepath.Join(dir, name), text)
 	}
+	_, address := runServe(t, dir, filepath.Join(dir, "catalog.yaml"))
+	write(t, filepath.Join(dir, "import.yaml"), strings.NewReplacer(
+		"- addresses: [\"owner.example:8008\"]", `- {name: mesh-a, addresses: ["`+address+`"], owner_ids: ["`+pkiOwnerID+`"], zones: [fed.example], import_names: [shop.fed.example]}`,
+		"persist: catalogs\n", "kubernetes: {kubeconfig: kubeconfig, namespace: fed}\n",
+	).Replace(importText))
 	owner := background(t, "serve", "--config", filepath.Join(dir, "registrar.yaml"))
 	at := ""
 	must.Get(fmt.Sscanf(owner.line(), "serving "+filepath.Join(dir, "registrar.yaml")+" on %s", &at))(t)

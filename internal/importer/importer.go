@@ -168,11 +168,13 @@ func newImporter(ctx context.Context, c Config, h hooks) (*Importer, error) {
 		o := &c.Owners[i]
 		retentions[o.Name] = max(o.Retention, 0)
 		f, err := m.follow(o, h)
-		if err == nil && c.Persist != "" {
-			_, err = consumer.CheckFile(ctx, consumer.Files(), m.fileOf(o))
-		}
 		if err != nil {
 			return nil, Error{"owners", err}
+		}
+		if c.Persist != "" {
+			if _, err := consumer.CheckFile(ctx, consumer.Files(), m.fileOf(o)); err != nil {
+				return nil, Error{"persist", err}
+			}
 		}
 		m.owners = append(m.owners, f)
 	}
