@@ -125,17 +125,17 @@ func TestEveryAlertIsComplete(t *testing.T) {
 
 // TestMetricsExist checks that rules and dashboard use only metrics that are declared.
 func TestMetricsExist(t *testing.T) {
-	plugin, owner := read(t, "../../../plugin/metrics.go"), read(t, "../../../cmd/federationctl/serve/metrics/metrics.go")
 	declared := map[string]bool{"coredns_federation_update_duration_seconds_bucket": true}
-	for _, name := range found(`(?:counter|gauge)\("([a-z_]+)"|Directive, "[a-z_]+"\)`, plugin) {
-		declared["coredns_federation_"+name] = true
-	}
-	declared["coredns_federation_ready"] = strings.Contains(plugin, `"ready"`)
-	for _, name := range found(`\.(?:gauge|count)\("([a-z_]+)"`, owner) {
-		declared["federation_owner_"+name] = true
+	for source, prefix := range map[string]string{
+		"plugin/metrics.go": "coredns_federation_", "cmd/federationctl/serve/metrics/metrics.go": "federation_owner_",
+		"cmd/federationctl/serve/metrics/import.go": "federation_import_",
+	} {
+		for _, name := range found(`\b(?:counter|Gauge|Count|Flag|Time)\("([a-z_]+)"`, read(t, "../../../"+source)) {
+			declared[prefix+name] = true
+		}
 	}
 	for _, file := range []string{"rules.yaml", "rules_test.yaml", "dashboard.json"} {
-		used := found(`\b((?:coredns_federation|federation_owner)_[a-z_]+)`, read(t, filepath.Join(folder, file)))
+		used := found(`\b((?:coredns_federation|federation_owner|federation_import)_[a-z_]+)`, read(t, filepath.Join(folder, file)))
 		if len(used) < 10 {
 			t.Errorf("%s uses only %d metrics", file, len(used))
 		}
