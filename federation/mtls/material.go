@@ -15,6 +15,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/moment"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
@@ -146,12 +147,9 @@ func (m *tlsMaterial) authorityExpiry(now time.Time) time.Time {
 		if last.Before(c.NotAfter) {
 			last = c.NotAfter
 		}
-		if now.Before(c.NotAfter) && (next.IsZero() || c.NotAfter.Before(next)) {
-			next = c.NotAfter
+		if now.Before(c.NotAfter) {
+			next = moment.Earlier(next, c.NotAfter)
 		}
 	}
-	if next.IsZero() {
-		return last
-	}
-	return next
+	return cmp.Or(next, last)
 }

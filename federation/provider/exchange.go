@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/internal/moment"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -31,7 +33,7 @@ func (p *Provider) dueMessages(s *registrationStream, now time.Time) (messages [
 		case e.late && overdue:
 			return nil, next, errSilent
 		case e.late:
-			next = earlierOf(next, e.due)
+			next = moment.Earlier(next, e.due)
 			continue
 		case e.fresh:
 		case overdue && e.awaits && (e.granted || !s.useful || now.Sub(s.heard) >= 2*interval):
@@ -39,10 +41,10 @@ func (p *Provider) dueMessages(s *registrationStream, now time.Time) (messages [
 		case overdue && e.awaits && e.status.State == Pending:
 			// Others are answered: what is new may wait for the owner's store.
 			e.due = now.Add(interval)
-			next = earlierOf(next, e.due)
+			next = moment.Earlier(next, e.due)
 			continue
 		case !overdue:
-			next = earlierOf(next, e.due)
+			next = moment.Earlier(next, e.due)
 			continue
 		}
 		messages = append(messages, e.active)
@@ -51,7 +53,7 @@ func (p *Provider) dueMessages(s *registrationStream, now time.Time) (messages [
 		if !s.useful {
 			e.due = now.Add(max(interval, p.patience))
 		}
-		next = earlierOf(next, e.due)
+		next = moment.Earlier(next, e.due)
 	}
 	s.next = next
 	return messages, next, nil
@@ -132,7 +134,7 @@ func (p *Provider) isOutdated(e *nodeEntry) bool {
 		return false
 	}
 	e.late, e.awaits = false, false
-	trySignal(p.wake)
+	wake.Up(p.wake)
 	return true
 }
 
@@ -178,7 +180,7 @@ func (p *Provider) applyExpired(s *registrationStream, m *registrationv1.Expired
 func (p *Provider) planEntry(s *registrationStream, e *nodeEntry, due time.Time) {
 	e.due = due
 	if due.Before(s.next) {
-		trySignal(p.wake)
+		wake.Up(p.wake)
 	}
 }
 
@@ -203,14 +205,6 @@ func (p *Provider) loseStream(s *registrationStream, err error) {
 		}
 		e.status.Err = err
 	}
-}
-
-// earlierOf returns the earlier of two times.
-func earlierOf(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // The reasons why a stream ends that no status says.

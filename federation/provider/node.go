@@ -14,6 +14,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -198,7 +199,7 @@ func (p *Provider) Set(n Node) error {
 	e.late = e.late || e.awaits && e.granted
 	e.node, e.active, e.status.Node = n, active, n
 	e.fresh, e.granted, e.retry = true, false, 0
-	trySignal(p.wake)
+	wake.Up(p.wake)
 	return nil
 }
 
@@ -207,7 +208,7 @@ func (p *Provider) Clear(service, uri string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clearNode(nodeKey{service, uri}, time.Now())
-	trySignal(p.wake)
+	wake.Up(p.wake)
 }
 
 // clearNode withdraws a node. The caller holds p.mu.
@@ -273,5 +274,5 @@ func (p *Provider) noteChange(e *nodeEntry) {
 		e.changed = true
 		p.changed = append(p.changed, e)
 	}
-	trySignal(p.notify)
+	wake.Up(p.notify)
 }

@@ -326,11 +326,3 @@ func (p *Provider) logRefusal(s *Status) {
 			"rule", safetext.Printable(s.Rule), "reason", safetext.Printable(s.Reason))
 	}
 }
-
-// trySignal puts a value into a channel with room for one, unless there is one.
-func trySignal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}

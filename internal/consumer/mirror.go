@@ -42,6 +42,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/internal/stream"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
@@ -386,10 +387,7 @@ func (m *Mirror) rescheduleWake(now time.Time) {
 		return
 	}
 	m.wakesAt = time.Time{}
-	select {
-	case m.wake <- struct{}{}:
-	default: // it is about to wake up
-	}
+	wake.Up(m.wake)
 }
 
 // untilDue returns for how long nothing is due. The caller holds m.mu.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/snapshot"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 )
 
 const (
@@ -278,13 +279,8 @@ func (m *Mirror) refreshInterval() time.Duration {
 
 // requestSave wakes the keeper of the file, if there is one, and does not block.
 func (m *Mirror) requestSave() {
-	k := m.keeper.Load()
-	if k == nil {
-		return
-	}
-	select {
-	case k.wake <- struct{}{}:
-	default: // it was asked for already
+	if k := m.keeper.Load(); k != nil {
+		wake.Up(k.wake)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/internal/moment"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 )
 
@@ -110,7 +111,7 @@ func (s *Server) Consumers() map[string]Consumers {
 func (s *streamSession) consumerBehind(lag registry.Lag) Consumer {
 	telling := s.telling.Load() // before the window is read, because updates go from there to the window
 	n, oldest := s.window.inFlight()
-	c := Consumer{Name: s.consumer, Address: s.address.String(), Behind: lag.Unsent + n, Since: earlierOf(lag.Since, oldest)}
+	c := Consumer{Name: s.consumer, Address: s.address.String(), Behind: lag.Unsent + n, Since: moment.Earlier(lag.Since, oldest)}
 	if telling {
 		c.Behind = max(c.Behind, 1)
 	}

@@ -2,10 +2,10 @@ package owner
 
 import (
 	"maps"
-	"time"
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/hamlet-federation/coredns-federation/internal/moment"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
@@ -70,7 +70,7 @@ func (s *Server) Stats() Stats {
 		}
 		n, oldest := session.window.inFlight()
 		of.InFlight += n
-		of.Oldest = earlierOf(of.Oldest, oldest)
+		of.Oldest = moment.Earlier(of.Oldest, oldest)
 		open[session.catalog] = of
 	}
 	for name, c := range s.catalogs {
@@ -86,17 +86,9 @@ func (s *Server) Stats() Stats {
 			of := stats.Catalogs[name]
 			oldest := of.Oldest
 			of.Stats = c.registry.Stats()
-			of.Oldest = earlierOf(oldest, of.Oldest)
+			of.Oldest = moment.Earlier(oldest, of.Oldest)
 			stats.Catalogs[name] = of
 		}
 	}
 	return stats
-}
-
-// earlierOf returns the earlier of two times; zero stands for no time.
-func earlierOf(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -5,7 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/internal/moment"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -92,10 +94,7 @@ func (w *sendWindow) acknowledge(nonce string) (sentResponse, bool) {
 	}
 	if w.awaited {
 		w.awaited = false
-		select {
-		case w.room <- struct{}{}:
-		default: // there is a value already
-		}
+		wake.Up(w.room)
 	}
 	return answered, true
 }
@@ -107,7 +106,7 @@ func (w *sendWindow) inFlight() (n int, oldest time.Time) {
 	for _, f := range w.flights {
 		if !f.answered {
 			n++
-			oldest = earlierOf(oldest, f.since)
+			oldest = moment.Earlier(oldest, f.since)
 		}
 	}
 	return n, oldest

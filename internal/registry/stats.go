@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/internal/moment"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -41,9 +42,7 @@ func (r *Registry) Stats() Stats {
 		consumers[v] = len(class)
 		for s := range class {
 			behind[s.currentPosition()]++
-			if oldest := s.oldestChange(); c.Oldest.IsZero() || !oldest.IsZero() && oldest.Before(c.Oldest) {
-				c.Oldest = oldest
-			}
+			c.Oldest = moment.Earlier(c.Oldest, s.oldestChange())
 		}
 	}
 	r.mu.Unlock()

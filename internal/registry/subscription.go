@@ -9,6 +9,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
@@ -482,9 +483,4 @@ func (s *Subscription) oldestChange() time.Time {
 }
 
 // wakeUp puts a value into the channel of Wake.
-func (s *Subscription) wakeUp() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // there is a value already
-	}
-}
+func (s *Subscription) wakeUp() { wake.Up(s.wake) }

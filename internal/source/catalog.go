@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/moment"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/internal/claim"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 )
 
 // Config is what a Catalog needs.
@@ -105,12 +107,7 @@ func NewCatalog(c Config) *Catalog {
 func (c *Catalog) Published() <-chan struct{} { return c.published }
 
 // wakeRun makes Run look for work.
-func (c *Catalog) wakeRun() {
-	select {
-	case c.wake <- struct{}{}:
-	default: // it will
-	}
-}
+func (c *Catalog) wakeRun() { wake.Up(c.wake) }
 
 // unlockAndLog releases the lock, and writes the log lines that were collected under it.
 func (c *Catalog) unlockAndLog() {
@@ -174,7 +171,7 @@ func (c *Catalog) unavailableReason(now time.Time) (reason string, lost time.Tim
 		waiting = append(waiting, p.Name)
 		if p.isOverdue(now) && (!p.lapsed || !served) {
 			overdue = append(overdue, p.Name+" "+p.overdueReason())
-			lost = earlierOf(lost, p.awaySince)
+			lost = moment.Earlier(lost, p.awaySince)
 		}
 	}
 	if !complete && len(c.parts) > 0 {
@@ -243,14 +240,6 @@ func (w hiddenNotice) notifySource() {
 	}
 }
 
-// earlierOf returns the earlier of two times, where zero stands for never.
-func earlierOf(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
 // collectWork does what is due, and returns the work that is left for Run.
 func (c *Catalog) collectWork() pendingWork {
 	c.mu.Lock()
@@ -260,9 +249,9 @@ func (c *Catalog) collectWork() pendingWork {
 	now := time.Now()
 	for _, p := range c.parts {
 		if p.away != nil && p.Lifetime != 0 && p.lifetimeEnd().After(now) {
-			t.next = earlierOf(t.next, p.lifetimeEnd())
+			t.next = moment.Earlier(t.next, p.lifetimeEnd())
 		}
-		t.next = earlierOf(t.next, p.withdrawDue(now))
+		t.next = moment.Earlier(t.next, p.withdrawDue(now))
 		t.notices = p.appendNotices(t.notices)
 	}
 	return t

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
@@ -279,21 +280,11 @@ func (c *Consumer) Run(ctx context.Context) error {
 // RenewStream ends the open stream once the catalog is complete, and opens another one at once,
 // which brings services that are accepted now and were not before. Without a stream RenewStream
 // does nothing.
-func (c *Consumer) RenewStream() {
-	select {
-	case c.renew <- struct{}{}:
-	default: // somebody has said so already
-	}
-}
+func (c *Consumer) RenewStream() { wake.Up(c.renew) }
 
 // RetryNow makes attempts due now, whatever they wait for, or a second after the last attempts have
 // ended. While there is a stream RetryNow does nothing.
-func (c *Consumer) RetryNow() {
-	select {
-	case c.hurry <- struct{}{}:
-	default: // somebody has said so already
-	}
-}
+func (c *Consumer) RetryNow() { wake.Up(c.hurry) }
 
 // HasPending reports whether there are responses for which Sink.ApplyUpdates has not returned yet.
 func (c *Consumer) HasPending() bool {

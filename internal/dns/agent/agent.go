@@ -31,6 +31,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -424,10 +425,7 @@ func (a *Agent) announceConflicts() {
 	for _, b := range a.attached {
 		for _, i := range b.builder.RecountedOwners() {
 			b.owners[i].showConflicts()
-			select {
-			case a.counted <- struct{}{}:
-			default:
-			}
+			wake.Up(a.counted)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 )
 
 // Block is the agent's side of one server block. It keeps the newest version of the block's zone,
@@ -65,8 +66,5 @@ func (b *Block) publishZone(now time.Time) {
 		return
 	}
 	b.zone.Store(z)
-	select {
-	case b.changed <- struct{}{}:
-	default:
-	}
+	wake.Up(b.changed)
 }

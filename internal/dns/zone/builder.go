@@ -10,6 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/subtree"
+	"github.com/hamlet-federation/coredns-federation/internal/moment"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
@@ -220,7 +221,7 @@ func (b *Builder) Publish(now time.Time) *Zone {
 	b.awaited = time.Time{}
 	for i := range b.owners {
 		if v := &b.owners[i].ownerView; !v.Known && now.Before(v.Grace) {
-			b.awaited = earlierOf(b.awaited, v.Grace)
+			b.awaited = moment.Earlier(b.awaited, v.Grace)
 		}
 	}
 	var moved []int // origins
@@ -250,23 +251,15 @@ func (b *Builder) Due() (time.Time, bool) {
 	due := b.awaited
 	for i, shared := range b.groups.offers {
 		if end := b.owners[i].Expires; shared > 0 && !end.IsZero() && !b.groups.expired[i] {
-			due = earlierOf(due, end.Add(1-time.Second)) // see precedence.OfferLife
+			due = moment.Earlier(due, end.Add(1-time.Second)) // see precedence.OfferLife
 		}
 	}
 	for i := range b.serials {
 		if c := &b.serials[i]; c.pending {
-			due = earlierOf(due, c.due)
+			due = moment.Earlier(due, c.due)
 		}
 	}
 	return due, !due.IsZero()
-}
-
-// earlierOf returns the earlier of two times, of which zero is never.
-func earlierOf(x, y time.Time) time.Time {
-	if x.IsZero() || !y.IsZero() && y.Before(x) {
-		return y
-	}
-	return x
 }
 
 // Faults returns how many names and records of the owner are not published, by

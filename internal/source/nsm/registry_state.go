@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/internal/moment"
 	"github.com/hamlet-federation/coredns-federation/internal/source/nsm/internal/endpoint"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
@@ -97,9 +98,7 @@ func (w *registryState) noteEndpoint(say endpointReport, now time.Time) *knownEn
 // setDeadline sets the deadline of an endpoint.
 func (w *registryState) setDeadline(e *knownEndpoint, deadline time.Time) {
 	e.deadline = deadline
-	if !deadline.IsZero() && (w.soonest.IsZero() || deadline.Before(w.soonest)) {
-		w.soonest = deadline
-	}
+	w.soonest = moment.Earlier(w.soonest, deadline)
 }
 
 // nextDeadline returns when the first endpoint is due, or zero where none is. Until then nobody has

@@ -24,6 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/internal/table"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -360,7 +361,7 @@ func (c *providerSession) queueMessages(messages ...*registrationv1.RegisterResp
 		c.bytes += proto.Size(m)
 	}
 	c.mu.Unlock()
-	wakeUp(c.wake)
+	wake.Up(c.wake)
 }
 
 // writeQueue sends the messages of the queue, until a send fails or the end is sent.
@@ -391,7 +392,7 @@ func (c *providerSession) writeQueue(ctx context.Context) error {
 			c.unsent--
 			c.bytes -= size
 			c.mu.Unlock()
-			wakeUp(c.room)
+			wake.Up(c.room)
 		}
 	}
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
@@ -156,10 +157,10 @@ func (s *Source) unlockAndPublish() {
 		if s.config.Store == nil {
 			s.table.StoreLocally(time.Now())
 		} else if s.table.HasChanges() {
-			wakeUp(s.commits)
+			wake.Up(s.commits)
 		}
 		if next, ok := s.table.NextExpiry(); ok && next.Before(s.due) {
-			wakeUp(s.clock) // it would look later
+			wake.Up(s.clock) // it would look later
 		}
 	}
 	s.mu.Unlock()
@@ -193,14 +194,6 @@ func (s *Source) waitPending() {
 		}
 		timer := time.NewTimer(pause)
 		<-timer.C
-	}
-}
-
-// wakeUp makes the goroutine look for work that waits for the channel.
-func wakeUp(wake chan<- struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -283,7 +276,7 @@ func (w storeWatcher) SetAway(reason error) {
 		w.table.SetAway(reason != nil, now)
 	})
 	if reason == nil {
-		wakeUp(w.back)
+		wake.Up(w.back)
 	}
 }
 

@@ -33,6 +33,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -160,10 +161,7 @@ func (s *Source) publishMirror(c consumer.Changes) {
 	s.refused.reportCounts(s.part)
 	if paused := c.Status.Paused > 0; paused != s.paused {
 		s.paused = paused
-		select {
-		case s.turned <- struct{}{}:
-		default: // it is about to look
-		}
+		wake.Up(s.turned)
 	}
 }
 
