@@ -117,14 +117,14 @@ func startOwner(t testing.TB, p *place.Place, services ...*federation.Service) *
 }
 
 // serveRegistry starts an owner that keeps up to window responses in flight.
-func serveRegistry(t testing.TB, p *place.Place, address string, registry *registry.Registry, window int) *realOwner {
+func serveRegistry(t testing.TB, p *place.Place, address string, published *registry.Registry, window int) *realOwner {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	source := must.Get(mtls.Load(p.Files("owner"), logger))(t)
-	server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: source.Server(), Window: window, Logger: logger}))(t)
+	server := must.Get(owner.New(owner.Config{Catalogs: map[string]*registry.Registry{"": published}, Credentials: source.Server(), Window: window, Logger: logger}))(t)
 	listener := must.Get(net.Listen("tcp", address))(t)
 	stop := must.Run(t, func(ctx context.Context) error { return server.Serve(ctx, listener) })
-	return &realOwner{Registry: registry, address: address, stop: stop}
+	return &realOwner{Registry: published, address: address, stop: stop}
 }
 
 // mustUpsert publishes a service. The test fails here if the registry refuses it.

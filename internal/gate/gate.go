@@ -93,22 +93,13 @@ const (
 	Later          Reason = "queue"       // too many consumers wait for the catalog
 )
 
-// New returns a gate, or an error when one of the limits is negative.
-func New(c Config) (*Gate, error) {
-	limits, err := c.Limits.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	c.Limits, c.Logger = limits, loglimit.NewLogger(c.Logger)
-	return newGate(c), nil
-}
-
-func newGate(c Config) *Gate {
+// New returns a gate.
+func New(c Config) *Gate {
 	if c.TurnedAway == nil {
 		c.TurnedAway = func(TurnedAway) {}
 	}
 	return &Gate{
-		limits: c.Limits, log: c.Logger, tell: c.TurnedAway, addresses: make(map[netip.Prefix]*addressLoad), turnedAway: make(map[string]uint64),
+		limits: c.Limits.withDefaults(), log: loglimit.NewLogger(c.Logger), tell: c.TurnedAway, addresses: make(map[netip.Prefix]*addressLoad), turnedAway: make(map[string]uint64),
 		slots: semaphore.NewWeighted(handshakeSlots()),
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -33,17 +32,12 @@ func TestDefaultLimits(t *testing.T) {
 		{Limits{Connections: 1}, Limits{1, 1, 1, 1}},
 		{Limits{10, 9, 8, 7}, Limits{10, 9, 8, 7}},
 	} {
-		if got, err := tt.given.withDefaults(); err != nil || got != tt.want {
-			t.Errorf("%+v becomes %+v, %v, expected %+v", tt.given, got, err, tt.want)
+		if got := tt.given.withDefaults(); got != tt.want {
+			t.Errorf("%+v becomes %+v, expected %+v", tt.given, got, tt.want)
 		}
 	}
-	for _, l := range []Limits{{Connections: -1}, {ConnectionsPerAddress: -1}, {Handshakes: -1}, {HandshakesPerAddress: -1}} {
-		if _, err := l.withDefaults(); err == nil || !strings.Contains(err.Error(), "none may be negative") {
-			t.Errorf("%+v: error is %v", l, err)
-		}
-	}
-	if got, err := (Limits{}).withDefaults(); err != nil || got.Connections < 1 || got.Connections > mostConnections {
-		t.Errorf("the default is %+v, %v", got, err)
+	if got := (Limits{}).withDefaults(); got.Connections < 1 || got.Connections > mostConnections {
+		t.Errorf("the default is %+v", got)
 	}
 }
 
@@ -67,7 +61,7 @@ func from(ip string) *addressed { return &addressed{from: &net.TCPAddr{IP: net.P
 // lasted long enough is displaced. A connection that is closed makes room.
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Config{Limits: Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 2}, Logger: slog.New(slog.DiscardHandler)})
+		g := New(Config{Limits: Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 2}, Logger: slog.New(slog.DiscardHandler)})
 		var inside []*countedConn
 		expect := func(ip, wantOver string, wantIn, wantDisplaced bool) *countedConn {
 			t.Helper()
@@ -136,7 +130,7 @@ func TestGate(t *testing.T) {
 // address by another of the same address.
 func TestGateDisplacesTheOnlyConnectionOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Config{Limits: Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 1}, Logger: slog.New(slog.DiscardHandler)})
+		g := New(Config{Limits: Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 1}, Logger: slog.New(slog.DiscardHandler)})
 		first, _, _ := g.admitConn(from("192.0.2.1"))
 		time.Sleep(safeHandshake - 1)
 		if in, displaced, over := g.admitConn(from("192.0.2.1")); in != nil || displaced != nil || over != overHandshakesPerAddress {
@@ -178,7 +172,7 @@ func (q *queue) Accept() (net.Conn, error) {
 func TestTellsWhoIsTurnedAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		g := newGate(Config{
+		g := New(Config{
 			Limits: Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 1, HandshakesPerAddress: 1}, Logger: slog.New(slog.DiscardHandler),
 			TurnedAway: func(p TurnedAway) {
 				told = append(told, fmt.Sprint(p.Role, " ", p.Address, " ", p.Reason, ": ", p.Rule))
@@ -212,7 +206,7 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 // TestNothingIsSentAfterAFailedWrite lets the time of a connection pass in a write. What
 // is written afterwards, as the alert of TLS is, does not reach the peer.
 func TestNothingIsSentAfterAFailedWrite(t *testing.T) {
-	g := must.Get(New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)}))(t)
+	g := New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)})
 	near, far := net.Pipe()
 	defer near.Close()
 	c, _, over := g.admitConn(far)

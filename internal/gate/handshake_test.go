@@ -78,7 +78,7 @@ func shake(t *testing.T, g *Gate, w slotCredentials, ip string, octets []byte, d
 // away in time.
 func TestHandshakesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: 2000}, Logger: slog.New(slog.DiscardHandler)})
+		g := New(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: 2000}, Logger: slog.New(slog.DiscardHandler)})
 		work := &laborious{work: 100 * time.Millisecond}
 		w := slotCredentials{work, "peer", t.Context()}
 		for range 100 {
@@ -141,7 +141,7 @@ func TestFloodOfHandshakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const each = 20
 		limit := each * int(handshakeSlots())
-		g := newGate(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: limit}, Logger: slog.New(slog.DiscardHandler)})
+		g := New(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: limit}, Logger: slog.New(slog.DiscardHandler)})
 		work := &laborious{work: 100 * time.Millisecond}
 		w := slotCredentials{work, "peer", t.Context()}
 		begin := time.Now()
@@ -166,7 +166,7 @@ func TestFloodOfHandshakes(t *testing.T) {
 // TestSlotIsAwaitedUntilThePortEnds has handshakes wait when their port ends.
 func TestSlotIsAwaitedUntilThePortEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: 2000}, Logger: slog.New(slog.DiscardHandler)})
+		g := New(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: 2000}, Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		w := slotCredentials{&laborious{work: 500 * time.Millisecond}, "peer", ctx}
 		for range handshakeSlots() {

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"fmt"
 	"math"
 	"time"
 )
@@ -41,10 +40,7 @@ const (
 )
 
 // withDefaults returns the limits with their defaults.
-func (l Limits) withDefaults() (Limits, error) {
-	if l.Connections < 0 || l.ConnectionsPerAddress < 0 || l.Handshakes < 0 || l.HandshakesPerAddress < 0 {
-		return l, fmt.Errorf("limits of connections are %+v, none may be negative", l)
-	}
+func (l Limits) withDefaults() Limits {
 	orElse := func(n *int, otherwise int) {
 		if *n == 0 {
 			*n = max(1, otherwise)
@@ -54,7 +50,7 @@ func (l Limits) withDefaults() (Limits, error) {
 	orElse(&l.ConnectionsPerAddress, l.Connections-l.Connections/4)
 	orElse(&l.Handshakes, l.Connections/2)
 	orElse(&l.HandshakesPerAddress, l.Handshakes/2)
-	return l, nil
+	return l
 }
 
 // connectionsFor returns the default of Connections for a process that may open so

@@ -31,7 +31,7 @@ func unserved(name string) func(to grpc.ServiceRegistrar) {
 // its own service, and one ends without the other.
 func TestPortsOfOneGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := must.Get(New(Config{Limits: Limits{Connections: 2, ConnectionsPerAddress: 2, Handshakes: 2, HandshakesPerAddress: 2}, Logger: slog.New(slog.DiscardHandler)}))(t)
+		g := New(Config{Limits: Limits{Connections: 2, ConnectionsPerAddress: 2, Handshakes: 2, HandshakesPerAddress: 2}, Logger: slog.New(slog.DiscardHandler)})
 		var running sync.WaitGroup
 		serve := func(name string) (*bufconn.Listener, context.CancelFunc) {
 			listener := bufconn.Listen(1 << 10)
@@ -106,7 +106,7 @@ func (r recorded) Read(p []byte) (int, error) {
 func TestNoPings(t *testing.T) {
 	var all bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
-		g := must.Get(New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)}))(t)
+		g := New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)})
 		listener := bufconn.Listen(1 << 10)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -142,7 +142,7 @@ func TestNoPings(t *testing.T) {
 
 // TestServeFails closes the listener of a port.
 func TestServeFails(t *testing.T) {
-	g := must.Get(New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)}))(t)
+	g := New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)})
 	listener := bufconn.Listen(1)
 	listener.Close()
 	if err := g.Serve(t.Context(), Port{Listener: listener, Credentials: insecure.NewCredentials(), Register: unserved("a")}); err == nil {
@@ -154,7 +154,7 @@ func TestServeFails(t *testing.T) {
 // with it, and that of a lasting one by itself.
 func TestLastingStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := must.Get(New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)}))(t)
+		g := New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)})
 		release := make(chan struct{})
 		streaming := func(name string) func(to grpc.ServiceRegistrar) {
 			return func(to grpc.ServiceRegistrar) {

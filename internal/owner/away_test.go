@@ -62,7 +62,7 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 			c.status()
 		}, gate.NotAllowed, "not allowed any more"},
 		"no catalog": {
-			func(c *Config) { c.Catalogs, c.Registry = map[string]*registry.Registry{"b.example": c.Registry}, nil },
+			func(c *Config) { c.Catalogs = map[string]*registry.Registry{"b.example": c.Catalogs[""]} },
 			func(t *testing.T, f *fixture) { subscribe(t, f.asking(t, "c.example")).status() }, gate.NoCatalog, `"c.example"`,
 		},
 		"queue": {nil, func(t *testing.T, f *fixture) {

@@ -22,7 +22,7 @@ import (
 func TestIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *Config) {
-			c.Gate = must.Get(gate.New(gate.Config{Limits: gate.Limits{Connections: 40}, Logger: c.Logger}))(t)
+			c.Gate = gate.New(gate.Config{Limits: gate.Limits{Connections: 40}, Logger: c.Logger})
 		})
 		dial := func() net.Conn {
 			t.Helper()

@@ -101,7 +101,7 @@ func TestStreamsSeeTheirClass(t *testing.T) {
 func TestRefusalOfWhatIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told listener
-		f := start(t, func(c *Config) { c.Registry.OnRefusal(told.hear) })
+		f := start(t, func(c *Config) { c.Catalogs[""].OnRefusal(told.hear) })
 		f.registry.SetPolicy(policyOf(t, stripped(of("a b c", "*"))))
 		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
 		conn := f.dial(t, consumerID)

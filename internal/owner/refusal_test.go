@@ -50,7 +50,7 @@ func (c *client) refuse(reason string) {
 func TestOnRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told listener
-		f := start(t, func(c *Config) { c.Registry.OnRefusal(told.hear) })
+		f := start(t, func(c *Config) { c.Catalogs[""].OnRefusal(told.hear) })
 		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1)})
 		conn := f.dial(t, consumerID)
 		c := subscribe(t, conn)

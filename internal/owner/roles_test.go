@@ -121,7 +121,7 @@ func (s *stuckStream) Recv() (*rdpb.BidirectionalStream, error) {
 // sent, four wait, and the reader has one more in its hand.
 func TestAnswersThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := must.Get(New(Config{Registry: registry.New(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}))(t)
+		server := must.Get(New(Config{Catalogs: map[string]*registry.Registry{"": registry.New()}, Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}))(t)
 		info := credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}}
 		ctx, cancel := context.WithCancel(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: info}))
 		stream := &stuckStream{ctx: ctx}

@@ -47,7 +47,7 @@ func TestServerNameChoosesTheCatalog(t *testing.T) {
 				catalogs := map[string]*registry.Registry{"mesh-b.example": holding(t, "b"), "MESH-C.example.": holding(t, "c")}
 				expect := func(want string) {
 					t.Helper()
-					f := start(t, func(c *Config) { c.Registry, c.Catalogs = nil, catalogs })
+					f := start(t, func(c *Config) { c.Catalogs = catalogs })
 					c := subscribe(t, f.asking(t, tt.serverName))
 					if want != "" {
 						if got := c.next(); got != want {
@@ -78,8 +78,7 @@ func TestOneCatalogIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := holding(t, "b")
 		f := start(t, func(c *Config) {
-			c.Catalogs = map[string]*registry.Registry{"": c.Registry, "b.example": b}
-			c.Registry = nil
+			c.Catalogs["b.example"] = b
 		})
 		set(t, f.registry, []*federation.Service{service("a", 1), service("c", 1)})
 		one, two := subscribe(t, f.asking(t, "owner")), subscribe(t, f.asking(t, "b.example"))

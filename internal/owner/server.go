@@ -47,13 +47,8 @@ const maxRequestBytes = 256 << 10
 // errNoCertificate ends a stream whose credentials are not those that Config asks for.
 var errNoCertificate = status.Error(codes.Unauthenticated, "a client certificate is required")
 
-// Config is what a Server needs. Registry or Catalogs, Credentials and Logger are
-// required.
+// Config is what a Server needs. Catalogs, Credentials and Logger are required.
 type Config struct {
-	// Registry is the catalog for every consumer: short for Catalogs with Registry
-	// under "".
-	Registry *registry.Registry
-
 	// Catalogs has the catalogs by server name: a consumer gets the one with the server name of
 	// its TLS handshake (in a Corefile, tls_servername), and the one under "" if there is none or
 	// it sends no name. Without a catalog for its name it gets the code Unavailable, and comes back.
@@ -180,17 +175,8 @@ type Server struct {
 
 // New returns a server. It fails when the configuration is not complete.
 func New(c Config) (*Server, error) {
-	if c.Window == 0 {
-		c.Window = DefaultWindow
-	}
-	if c.MaxMessage == 0 {
-		c.MaxMessage = defaultMaxMessage
-	}
+	c.Window, c.MaxMessage = cmp.Or(c.Window, DefaultWindow), cmp.Or(c.MaxMessage, defaultMaxMessage)
 	switch {
-	case c.Registry == nil && len(c.Catalogs) == 0 || c.Logger == nil:
-		return nil, errors.New("owner needs a registry and a logger")
-	case c.Registry != nil && c.Catalogs != nil:
-		return nil, errors.New("owner needs a registry or catalogs, not both")
 	case c.Credentials == nil:
 		return nil, errors.New("owner needs credentials: there is no unsecured mode")
 	case c.Window < 0 || c.Window > MaxWindow:
@@ -206,13 +192,7 @@ func New(c Config) (*Server, error) {
 		s.config.TurnedAway = func(gate.TurnedAway) {}
 	}
 	if s.gate == nil {
-		var err error
-		if s.gate, err = gate.New(gate.Config{Logger: s.log, TurnedAway: c.TurnedAway}); err != nil {
-			return nil, err
-		}
-	}
-	if c.Registry != nil {
-		c.Catalogs = map[string]*registry.Registry{"": c.Registry}
+		s.gate = gate.New(gate.Config{Logger: s.log, TurnedAway: c.TurnedAway})
 	}
 	s.catalogs = newServedCatalogs(c.Catalogs, s.log)
 	if len(c.Allow) > 0 {

@@ -59,7 +59,7 @@ func start(tb testing.TB, configure func(*Config)) *fixture {
 	tb.Helper()
 	f := &fixture{registry: registry.New(), authority: pki.New(tb), listener: bufconn.Listen(1 << 20), logged: &testlog.Buffer{}}
 	c := Config{
-		Registry:    f.registry,
+		Catalogs:    map[string]*registry.Registry{"": f.registry},
 		Credentials: f.source(tb, ownerID).Server(),
 		Logger:      f.logged.Logger(),
 		Window:      1,
@@ -184,15 +184,12 @@ func (c *client) status() *status.Status {
 }
 
 func TestNewRefusesIncompleteConfig(t *testing.T) {
-	whole := Config{Registry: registry.New(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}
+	whole := Config{Catalogs: map[string]*registry.Registry{"": registry.New()}, Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}
 	for _, tt := range []struct {
 		name   string
 		change func(*Config)
 		want   string
 	}{
-		{"no registry", func(c *Config) { c.Registry = nil }, "owner needs a registry and a logger"},
-		{"both", func(c *Config) { c.Catalogs = map[string]*registry.Registry{"": c.Registry} }, "owner needs a registry or catalogs, not both"},
-		{"no logger", func(c *Config) { c.Logger = nil }, "owner needs a registry and a logger"},
 		{"no credentials", func(c *Config) { c.Credentials = nil }, "owner needs credentials: there is no unsecured mode"},
 		{"largest message below", func(c *Config) { c.MaxMessage = -1 }, "largest message is -1 bytes, it must not be negative"},
 		{"window below", func(c *Config) { c.Window = -1 }, "window is -1, it must be 1 to 1024"},
@@ -633,7 +630,7 @@ func TestStreamsOfOneConnectionAreLimited(t *testing.T) {
 func TestServeWithAnEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	server := must.Get(New(Config{Registry: registry.New(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}))(t)
+	server := must.Get(New(Config{Catalogs: map[string]*registry.Registry{"": registry.New()}, Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}))(t)
 	if err := server.Serve(ctx, bufconn.Listen(1)); err != nil {
 		t.Errorf("Serve failed with %v, expected nil", err)
 	}

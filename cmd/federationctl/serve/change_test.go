@@ -24,7 +24,7 @@ func TestAdmit(t *testing.T) {
 		return ids
 	}
 	p := &Publisher{server: must.Get(owner.New(owner.Config{
-		Registry: registry.New(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler),
+		Catalogs: map[string]*registry.Registry{"": registry.New()}, Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler),
 	}))(t)}
 	take := func(of ...string) {
 		p.fileIDs = ids(of...)

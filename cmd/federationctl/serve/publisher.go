@@ -124,9 +124,7 @@ func New(ctx context.Context, c Config) (*Publisher, error) {
 func (p *Publisher) openServer(ctx context.Context) (err error) {
 	c := p.config
 	away := func(of gate.TurnedAway) { p.turnedAway.addPeer(of, time.Now()) }
-	if p.gate, err = gate.New(gate.Config{Logger: p.logger, TurnedAway: away}); err != nil {
-		return Error{Err: err}
-	}
+	p.gate = gate.New(gate.Config{Logger: p.logger, TurnedAway: away})
 	if p.identity, err = mtls.Open(c.Identity, p.logger); err != nil {
 		return Error{identityKey(c.Identity), err}
 	}

@@ -50,7 +50,7 @@ func newNetwork(t *testing.T) *testNetwork {
 // publish serves a registry.
 func (n *testNetwork) publish(address string, published *registry.Registry) (stop func()) {
 	n.t.Helper()
-	server := must.Get(owner.New(owner.Config{Registry: published, Credentials: n.everyID.Server(), Logger: slog.New(slog.DiscardHandler)}))(n.t)
+	server := must.Get(owner.New(owner.Config{Catalogs: map[string]*registry.Registry{"": published}, Credentials: n.everyID.Server(), Logger: slog.New(slog.DiscardHandler)}))(n.t)
 	return n.Serve(n.t, address, server.Serve)
 }
 

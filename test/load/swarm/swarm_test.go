@@ -35,7 +35,7 @@ func TestSwarm(t *testing.T) {
 	}
 	must.Get(published.Set(all))(t)
 	serve := func() (stop func()) {
-		server := must.Get(owner.New(owner.Config{Registry: published, Credentials: source.Server(), Window: 32, Logger: slog.New(slog.DiscardHandler)}))(t)
+		server := must.Get(owner.New(owner.Config{Catalogs: map[string]*registry.Registry{"": published}, Credentials: source.Server(), Window: 32, Logger: slog.New(slog.DiscardHandler)}))(t)
 		listener := must.Get(net.Listen("tcp", address))(t)
 		return must.Run(t, func(ctx context.Context) error { return server.Serve(ctx, listener) })
 	}

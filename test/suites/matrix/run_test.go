@@ -321,7 +321,7 @@ func (r *run) neighbour() {
 		r.join(fqdn)
 	}
 	s := must.Get(owner.New(owner.Config{
-		Registry: r.registry, Credentials: r.passports.credentials(faultowner.Right, neighbour), Logger: quiet(),
+		Catalogs: map[string]*registry.Registry{"": r.registry}, Credentials: r.passports.credentials(faultowner.Right, neighbour), Logger: quiet(),
 	}))(r.t)
 	r.stops[neighbour] = r.network.serve(r.t, neighbour, s)
 }

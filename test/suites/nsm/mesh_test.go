@@ -109,7 +109,7 @@ func (m *testMesh) startOwner(t *testing.T, convergence time.Duration) {
 	})
 	certificates, err := mtls.Load(m.Files("owner"), nil)
 	must.Do(t, err)
-	server, err := owner.New(owner.Config{Registry: catalog, Credentials: certificates.Server(), Logger: slog.New(slog.DiscardHandler)})
+	server, err := owner.New(owner.Config{Catalogs: map[string]*registry.Registry{"": catalog}, Credentials: certificates.Server(), Logger: slog.New(slog.DiscardHandler)})
 	must.Do(t, err)
 	listener, err := net.Listen("tcp", m.ownerAddress)
 	must.Do(t, err)

@@ -110,7 +110,7 @@ func (s *Simulation) at(address string) *mtls.Source {
 func (s *Simulation) Publish(address string, published *registry.Registry) (server *owner.Server, stop func()) {
 	s.Helper()
 	server = must.Get(owner.New(owner.Config{
-		Registry: published, Credentials: s.at(address).Server(), Logger: slog.New(slog.DiscardHandler),
+		Catalogs: map[string]*registry.Registry{"": published}, Credentials: s.at(address).Server(), Logger: slog.New(slog.DiscardHandler),
 	}))(s)
 	return server, s.Serve(s, address, server.Serve)
 }
