@@ -1,6 +1,7 @@
 package mtls
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -64,10 +65,7 @@ type followedOrigin struct {
 // expired, are no error: as with an agent that has issued nothing yet, handshakes fail until Run
 // has got the first certificate, and Missing says why. Without a logger nothing is logged.
 func Open(o Origin, logger *slog.Logger) (*Source, error) {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
-	s := &Source{logger: logger, open: make(map[*guardedConn]struct{})}
+	s := &Source{logger: cmp.Or(logger, slog.New(slog.DiscardHandler)), open: make(map[*guardedConn]struct{})}
 	m, err := s.openOrigin(o)
 	if err != nil {
 		return nil, err

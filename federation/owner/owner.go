@@ -104,9 +104,6 @@ func New(c Config) (*Server, error) {
 	if len(catalogs) == 0 {
 		return nil, errors.New("the configuration has no Catalog to serve: NewCatalog makes one")
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
 	server, err := owner.New(owner.Config{
 		Catalogs: catalogs, Credentials: c.Credentials, Allow: c.Allow, Logger: c.Logger,
 		Window: c.Advanced.Window, MaxMessage: c.Advanced.MaxMessage, Audit: c.Advanced.Audit, Register: c.Advanced.Register,

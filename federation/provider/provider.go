@@ -99,15 +99,7 @@ func New(config Config) (*Provider, error) {
 	if config.OnChange == nil {
 		config.OnChange = func(Status) {}
 	}
-	if config.Logger == nil {
-		config.Logger = slog.New(slog.DiscardHandler)
-	}
 	config.Logger = loglimit.NewLogger(config.Logger)
-	if config.Dial == nil {
-		config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", address)
-		}
-	}
 	p := &Provider{
 		config: config,
 		wake:   make(chan struct{}, 1), notify: make(chan struct{}, 1),

@@ -19,7 +19,7 @@ import (
 // of gRPC write to it, so that its fields are atomic. Of several failures it keeps the first one.
 type Attempt struct {
 	Address string
-	Dial    func(ctx context.Context, address string) (net.Conn, error)
+	Dial    func(ctx context.Context, address string) (net.Conn, error) // nil: TCP
 
 	dialed  atomic.Bool
 	failure atomic.Pointer[DialError] // the first one
@@ -72,7 +72,13 @@ func (a *Attempt) DialOnce(ctx context.Context, _ string) (net.Conn, error) {
 	if a.dialed.Swap(true) {
 		return nil, errors.New("the owner ended the connection before the stream")
 	}
-	conn, err := a.Dial(ctx, a.Address)
+	dial := a.Dial
+	if dial == nil {
+		dial = func(ctx context.Context, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+	}
+	conn, err := dial(ctx, a.Address)
 	if err != nil {
 		a.noteFailure(false, err)
 	}

@@ -222,9 +222,6 @@ func New(config Config) (*Mirror, error) {
 	if config.Observer == nil {
 		config.Observer = NoObserver{}
 	}
-	if config.Logger == nil {
-		config.Logger = slog.New(slog.DiscardHandler)
-	}
 	if config.Clock == nil {
 		config.Clock = systemClock()
 	}

@@ -31,11 +31,11 @@ const (
 // NewLogger returns a logger that writes what next writes, but no more than PerMinute
 // lines of one kind in a minute. Lines are of one kind when their level, their message
 // and the attributes of With are the same. What names the peer belongs in With, and
-// what may change from line to line does not. A nil logger is returned as it is, and
-// so is one that is already limited.
+// what may change from line to line does not. Without next nothing is logged. A logger
+// that is already limited is returned as it is.
 func NewLogger(next *slog.Logger) *slog.Logger {
 	if next == nil {
-		return nil
+		return slog.New(slog.DiscardHandler)
 	}
 	if _, limited := next.Handler().(*limitHandler); limited {
 		return next

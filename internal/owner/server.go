@@ -47,7 +47,7 @@ const maxRequestBytes = 256 << 10
 // errNoCertificate ends a stream whose credentials are not those that Config asks for.
 var errNoCertificate = status.Error(codes.Unauthenticated, "a client certificate is required")
 
-// Config is what a Server needs. Catalogs, Credentials and Logger are required.
+// Config is what a Server needs. Catalogs and Credentials are required.
 type Config struct {
 	// Catalogs has the catalogs by server name: a consumer gets the one with the server name of
 	// its TLS handshake (in a Corefile, tls_servername), and the one under "" if there is none or
@@ -88,7 +88,7 @@ type Config struct {
 	Register func(to grpc.ServiceRegistrar)
 
 	// Logger gets a bounded number of lines of each kind for each consumer, and the
-	// number of those that were left out. See package loglimit.
+	// number of those that were left out; default: nothing is logged. See package loglimit.
 	Logger *slog.Logger
 
 	// Audit, where it is set, gets a line for each service that a stream is sent and did not have,

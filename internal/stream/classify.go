@@ -169,13 +169,9 @@ func (e sessionError) Remedy() string {
 	var plain tls.RecordHeaderError
 	var name *net.DNSError
 	f, below := errors.AsType[*connect.DialError](e.err)
-	own, ownFile := errors.AsType[interface {
-		error
-		Remedy() string
-	}](e.err)
-	switch {
-	case ownFile:
-		return own.Remedy()
+	switch own := RemedyOf(e.err); {
+	case own != "":
+		return own
 	case e.code == codes.Unavailable && e.after > 0:
 		return "wait a moment; if this lasts, have the owner repair the source that its catalog waits for: the owner's status page and log say which"
 	case errors.As(e.err, &plain):
@@ -216,10 +212,7 @@ func RemedyOf(err error) string {
 
 // isTimeout reports whether an error from below gRPC says that something took too long.
 func isTimeout(err error) bool {
-	limit, ok := errors.AsType[interface {
-		error
-		Timeout() bool
-	}](err)
+	limit, ok := errors.AsType[net.Error](err)
 	return ok && limit.Timeout()
 }
 

@@ -197,19 +197,8 @@ func New(config Config) (*Consumer, error) {
 	if config.Identity == nil {
 		return nil, errors.New("no identity: there is no unsecured mode")
 	}
-	if config.Sink == nil {
-		return nil, errors.New("no sink for the events")
-	}
-	if config.Logger == nil {
-		config.Logger = slog.New(slog.DiscardHandler)
-	}
 	if config.Await == nil {
 		config.Await = func(context.Context, <-chan struct{}) {}
-	}
-	if config.Dial == nil {
-		config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", address)
-		}
 	}
 	c := &Consumer{
 		config: config, hurry: make(chan struct{}, 1), renew: make(chan struct{}, 1), keepalive: firstKeepalive,
@@ -230,7 +219,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	defer cancel()
 	identity.Go(func() {
 		if err := c.config.Identity.Run(ctx); err != nil {
-			c.config.Logger.Error("credentials are no longer updated", "error", err)
+			c.connectionLog.logger.Error("credentials are no longer updated", "error", err)
 		}
 	})
 

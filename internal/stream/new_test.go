@@ -26,7 +26,6 @@ func TestNew(t *testing.T) {
 		"no address":           {func(c *Config) { c.Addresses = nil }, "no address of the owner"},
 		"address without port": {func(c *Config) { c.Addresses = []string{"a"} }, `address "a" of the owner is not host:port: address a: missing port in address`},
 		"no identity":          {func(c *Config) { c.Identity = nil }, "no identity: there is no unsecured mode"},
-		"no sink":              {func(c *Config) { c.Sink = nil }, "no sink for the events"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := good()

@@ -72,5 +72,3 @@ func (r *renewalSchedule) isDue(sink Sink) bool {
 	r.timer.Reset(wait)
 	return false
 }
-
-func (r *renewalSchedule) stopTimer() { r.timer.Stop() }

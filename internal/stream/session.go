@@ -131,7 +131,7 @@ func (v *conversation) endNow() {
 // followStream passes updates to the Sink and answers them, until the stream or ctx ends, or the
 // renewal is due. It returns why it has ended.
 func (c *Consumer) followStream(ctx context.Context, with *conversation, renewal *renewalSchedule) error {
-	defer renewal.stopTimer()
+	defer renewal.timer.Stop()
 	c.inbox.Store(with.inbox)
 	defer c.inbox.Store(nil)
 	c.config.Sink.StreamOpened()

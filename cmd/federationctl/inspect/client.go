@@ -293,10 +293,7 @@ func (e *Endpoint) explainFailure(ctx context.Context, path string, err error) e
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // without the URL, which e has
 	}
-	if timeout, ok := errors.AsType[interface {
-		error
-		Timeout() bool
-	}](err); ok && timeout.Timeout() {
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return newUnreachable("%s does not answer %s in time; --timeout gives it longer", e, path)
 	}
 	text := safetext.Printable(err.Error())

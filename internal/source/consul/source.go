@@ -96,7 +96,7 @@ var (
 // New returns a source that is not connected yet.
 func New(c Config) *Source {
 	c.Address, c.AddressOf = cmp.Or(c.Address, "http://127.0.0.1:8500"), cmp.Or(c.AddressOf, "lan")
-	c.Logger = loglimit.NewLogger(cmp.Or(c.Logger, slog.New(slog.DiscardHandler)))
+	c.Logger = loglimit.NewLogger(c.Logger)
 	return &Source{
 		Config: c, dial: new(net.Dialer).DialContext, published: make(map[string]*wire.EncodedService),
 		rules: entry.Rules{

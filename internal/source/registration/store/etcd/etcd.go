@@ -12,7 +12,6 @@
 package etcd
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -130,7 +129,7 @@ func New(config Config) *Store {
 		config.TLS = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}) // of etcd itself
 	}
 	return &Store{
-		config: config, logger: loglimit.NewLogger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
+		config: config, logger: loglimit.NewLogger(config.Logger),
 		timing: storeTiming{probe: 2 * time.Second, patience: min(store.Patience, config.Lease*2/3), retry: 500 * time.Millisecond, keep: min(time.Second, config.Lease/6), call: 3 * time.Second},
 	}
 }
