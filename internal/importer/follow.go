@@ -159,16 +159,16 @@ func (f *followedOwner) changeName(name types.NamespacedName, service string, no
 			return // it is only confirmed
 		}
 	}
-	if name.Name == "" {
-		return
-	}
-	if m.queue != nil {
+	switch {
+	case name.Name != "" && m.queue != nil:
 		if len(f.unwritten) == 0 {
 			f.drained = make(chan struct{})
 		}
 		f.unwritten.Insert(name)
+		m.enqueue(name)
+	case len(n.offers) == 0: // no worker will forget it
+		delete(m.names, name)
 	}
-	m.enqueue(name)
 }
 
 // noteWritten records that the server has answered for a name. The caller holds mu.

@@ -403,6 +403,13 @@ func TestReplicas(t *testing.T) {
 		if u := second.Status(); u.Imports.Leads || !u.Ready {
 			t.Errorf("the second replica: %+v", u.Imports)
 		}
+		must.Get(s.registry.Upsert(at("more.fed.example", "192.0.2.9")))(t)
+		s.registry.Delete(at("more.fed.example", "192.0.2.9").Name)
+		time.Sleep(time.Second)
+		s.api.take()
+		if n := len(second.names); n != 3 {
+			t.Errorf("the second replica has %d names", n)
+		}
 		stop()
 		must.Get(s.registry.Upsert(at("s00.fed.example", "192.0.2.9")))(t)
 		time.Sleep(20 * time.Second)
