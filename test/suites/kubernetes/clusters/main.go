@@ -1,7 +1,7 @@
 // Command clusters runs two clusters that federate, on one machine: west and east,
 // each a control plane of Kubernetes with an owner and a CoreDNS. It shows that a
-// Service exported in one of them is resolved in the other, and leaves all of it
-// running until Ctrl-C.
+// Service exported in one of them is resolved in the other, or with -import becomes a
+// Service of the other, and leaves all of it running until Ctrl-C.
 package main
 
 import (
@@ -38,9 +38,10 @@ const (
 func main() {
 	once := flag.Bool("once", false, "end after the look-ups")
 	dir := flag.String("dir", "run/clusters", "`folder` of all files; what is in it is removed")
+	imports := flag.Bool("import", false, "show federationctl import instead of the plugin")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, *dir, *once)
+	err := run(ctx, os.Stdout, *dir, *once, *imports)
 	stop()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "clusters:", err)
@@ -48,7 +49,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer, dir string, once bool) error {
+func run(ctx context.Context, out io.Writer, dir string, once, imports bool) error {
 	if err := domain.Find(); err != nil {
 		return err
 	}
@@ -61,11 +62,20 @@ func run(ctx context.Context, out io.Writer, dir string, once bool) error {
 	s := &show{out: out}
 	world := new(domain.Federation)
 	defer world.Stop()
+	defer func() {
+		if s.importer != nil {
+			_ = s.importer.Stop()
+		}
+	}()
 	if err := world.Start(ctx, dir, s.sayf, domain.Options{Name: "west"}, domain.Options{Name: "east"}); err != nil {
 		return err
 	}
 	west, east := world.Domains[0], world.Domains[1]
-	if err := s.tour(ctx, west, east); err != nil {
+	tour := s.tour
+	if imports {
+		tour = s.importTour
+	}
+	if err := tour(ctx, west, east); err != nil {
 		return err
 	}
 	if once {
@@ -111,9 +121,15 @@ func watch(ctx context.Context, world *domain.Federation) error {
 }
 
 // show prints what is done, and what is answered.
-type show struct{ out io.Writer }
+type show struct {
+	out      io.Writer
+	importer *realserver.Process // nil unless it is shown
+}
 
 func (s *show) sayf(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
+
+// webExport is what west exports its Service web with.
+const webExport = "{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, metadata: {name: web, namespace: shop}}"
 
 // tour shows what federation does.
 func (s *show) tour(ctx context.Context, west, east *domain.Domain) error {
@@ -123,7 +139,6 @@ func (s *show) tour(ctx context.Context, west, east *domain.Domain) error {
 			return err
 		}
 	}
-	const export = "{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, metadata: {name: web, namespace: shop}}"
 	steps := []func() error{
 		func() error {
 			s.sayf("\nA Service of west, exported with a ServiceExport. East has its address, and its port:")
@@ -152,8 +167,8 @@ func (s *show) tour(ctx context.Context, west, east *domain.Domain) error {
 		func() error {
 			s.sayf("\nWest deletes the ServiceExport of web, and creates it again:")
 			return errors.Join(
-				s.timed(ctx, func() error { return west.Cluster.Delete(ctx, export) }, east, "web.shop."+west.Zone, 0),
-				s.timed(ctx, func() error { return west.Cluster.Apply(ctx, export) }, east, "web.shop."+west.Zone, 1))
+				s.timed(ctx, func() error { return west.Cluster.Delete(ctx, webExport) }, east, "web.shop."+west.Zone, 0),
+				s.timed(ctx, func() error { return west.Cluster.Apply(ctx, webExport) }, east, "web.shop."+west.Zone, 1))
 		},
 	}
 	for _, step := range steps {
