@@ -82,6 +82,7 @@ KUBERNETES_VERSION := $(call pinned,kubernetes,k8s.io/kubernetes)
 ETCD               := bin/tools/etcd-$(call pinned,etcd,go.etcd.io/etcd/server/v3)
 KUBE_APISERVER     := bin/tools/kube-apiserver-$(KUBERNETES_VERSION)
 KUBE_CONTROLLERS   := bin/tools/kube-controller-manager-$(KUBERNETES_VERSION)
+KUBE_PROXY         := bin/tools/kube-proxy-$(KUBERNETES_VERSION)
 KUBECTL            := bin/tools/kubectl-$(KUBERNETES_VERSION)
 SPIRE              := $(patsubst %,bin/tools/%-$(call pinned,spire,github.com/spiffe/spire),spire-server spire-agent)
 NSM                := bin/tools/nsm-$(call pinned,nsm,github.com/networkservicemesh/sdk)
@@ -143,9 +144,9 @@ run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, u
 	go build -o bin/ ./test/kit/lookup
 	@test/run.sh
 
-test race race-etcd e2e e2e-pods e2e-dist e2e-spiffe e2e-nsm e2e-consul e2e-monitoring e2e-browser e2e-clients e2e-docs: $(GOTESTSUM)
+test race race-etcd e2e e2e-pods e2e-import e2e-dist e2e-spiffe e2e-nsm e2e-consul e2e-monitoring e2e-browser e2e-clients e2e-docs: $(GOTESTSUM)
 e2e: OUTPUT = $(if $(RUN),verbose,quiet)
-e2e-pods e2e-dist e2e-spiffe e2e-nsm e2e-consul e2e-monitoring e2e-browser e2e-clients e2e-docs: OUTPUT = verbose
+e2e-pods e2e-import e2e-dist e2e-spiffe e2e-nsm e2e-consul e2e-monitoring e2e-browser e2e-clients e2e-docs: OUTPUT = verbose
 
 .PHONY: test
 test: export REAL_SERVERS = none
@@ -276,6 +277,22 @@ run-clusters: build e2e-tools ## run two clusters that federate, each with an ow
 	go build -o bin/ ./test/kit/lookup ./test/suites/kubernetes/clusters
 	@bin/clusters $(if $(filter 1,$(ONCE)),-once)
 
+.PHONY: run-import
+run-import: build e2e-tools ## run two clusters, one of which imports what the other exports as Services, until Ctrl-C (ONCE=1: end after the look-ups)
+	go build -o bin/ ./test/suites/kubernetes/clusters
+	@bin/clusters -import $(if $(filter 1,$(ONCE)),-once)
+
+.PHONY: e2e-import
+e2e-import: build e2e-tools $(KUBE_PROXY) ## run the tests of federationctl import against real control planes, three minutes (RUN=regexp for some); connections need root and iptables
+	REAL_SERVERS=required $(GOTEST) ./test/suites/kubernetes/importing -count=1 -parallel 6 -timeout 20m -run '$(or $(RUN),.)'
+
+.PHONY: bench-import
+bench-import: build e2e-tools ## measure an importer with IMPORT_SERVICES (10000): time, memory, and requests for a start, a change, an owner that comes back, and rest
+	REAL_SERVERS=required go test ./test/suites/kubernetes/importing -run '^$$' -bench Import -benchtime 1x -timeout 30m -services $(IMPORT_SERVICES) -v
+
+# How many services `make bench-import` imports.
+IMPORT_SERVICES ?= 10000
+
 .PHONY: e2e-tools
 e2e-tools: $(ETCD) $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL) $(HELM) ## build etcd and Kubernetes for e2e and run-clusters, once; eleven minutes of CPU time
 
@@ -395,7 +412,7 @@ $(ETCD):
 	CGO_ENABLED=0 go -C test/peers/tools/etcd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
 
 # The binaries of Kubernetes say which version they are.
-$(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL): bin/tools/%-$(KUBERNETES_VERSION):
+$(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBE_PROXY) $(KUBECTL): bin/tools/%-$(KUBERNETES_VERSION):
 	@echo 'Building $@, once; kube-apiserver takes seven minutes of CPU time, the others one or two'
 	CGO_ENABLED=0 go -C test/peers/tools/kubernetes build -mod=readonly -trimpath -o $(CURDIR)/$@ \
 		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' k8s.io/kubernetes/cmd/$*

@@ -44,6 +44,7 @@ var (
 	etcd        = program{"etcd", "etcd", "go.etcd.io/etcd/server/v3", "real-servers"}
 	apiServer   = program{"kube-apiserver", "kubernetes", "k8s.io/kubernetes", "real-servers"}
 	controllers = program{"kube-controller-manager", "kubernetes", "k8s.io/kubernetes", "e2e-tools"}
+	proxy       = program{"kube-proxy", "kubernetes", "k8s.io/kubernetes", "e2e-import"}
 	kubectl     = program{"kubectl", "kubernetes", "k8s.io/kubernetes", "e2e-tools"}
 	helm        = program{"helm", "helm", "helm.sh/helm/v4", "e2e-tools"}
 	spireServer = program{"spire-server", "spire", "github.com/spiffe/spire", "e2e-spiffe"}
@@ -113,6 +114,12 @@ func FindKubectl() (string, error) { return kubectl.findHere() }
 func Kubectl(tb testing.TB) string {
 	tb.Helper()
 	return kubectl.of(tb)
+}
+
+// KubeProxy is Kubectl for kube-proxy.
+func KubeProxy(tb testing.TB) string {
+	tb.Helper()
+	return proxy.of(tb)
 }
 
 // Helm is Kubectl for helm.
