@@ -279,7 +279,7 @@ run-clusters: build e2e-tools ## run two clusters that federate, each with an ow
 
 .PHONY: run-import
 run-import: build e2e-tools ## run two clusters, one of which imports what the other exports as Services, until Ctrl-C (ONCE=1: end after the look-ups)
-	go build -o bin/ ./test/suites/kubernetes/clusters
+	go build -o bin/ ./test/kit/lookup ./test/suites/kubernetes/clusters
 	@bin/clusters -import $(if $(filter 1,$(ONCE)),-once)
 
 .PHONY: e2e-import

@@ -95,7 +95,7 @@ All of it is up. In another terminal:
   dig @127.0.0.1 -p %[6]s admin.shop.%[5]s
   west delete serviceexport -n shop db
 
-What was applied is in test/suites/kubernetes/clusters/west.yaml and east.yaml, the logs and all other
+What was applied is in test/suites/kubernetes/clusters, the logs and all other
 files are in %[7]s. Ctrl-C ends it.`,
 		short(kubectl), short(west.Cluster.Kubeconfig), short(east.Cluster.Kubeconfig),
 		east.DNS.Address, west.Zone, port(east.DNS.Address), dir)
