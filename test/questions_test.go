@@ -47,6 +47,9 @@ var questions = []question{
 	{"How do I upgrade?", "docs/operating.md", "Upgrades", "upgrade one after the other"},
 	{"How do the lifetimes differ?", "docs/owner.md", "Lifetimes", "each bounds something else"},
 	{"How do I build it into my own CoreDNS?", "docs/install.md", "Your own CoreDNS", "go generate"},
+	{"How do pods use the services if I cannot change the cluster's DNS?", "docs/import.md", "Into Kubernetes", "Use the importer where you cannot change the cluster's DNS"},
+	{"What becomes of imported Services when the owner, the importer or the API server is away?", "docs/import.md", "What happens when", "and are deleted when its `retention` ends"},
+	{"Why does TLS to an imported Service fail?", "docs/import.md", "What a Service cannot do", "Tell TLS clients the server name"},
 	{"What does it not do?", "docs/limits.md", "DNS", "There are no PTR records"},
 }
 
@@ -54,7 +57,7 @@ var space = regexp.MustCompile(`\s+`)
 
 // TestQuestions looks for each answer in its section.
 func TestQuestions(t *testing.T) {
-	if len(questions) != 30 {
+	if len(questions) != 33 {
 		t.Errorf("there are %d questions", len(questions))
 	}
 	for _, q := range questions {
