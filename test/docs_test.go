@@ -22,6 +22,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -479,17 +480,36 @@ func TestDocumentedRules(t *testing.T) {
 	}
 }
 
-// TestExampleOwners checks the configurations of owners among the examples.
-func TestExampleOwners(t *testing.T) {
-	names, err := filepath.Glob("../corefile-examples/*/owner.yaml")
-	if err != nil || len(names) < 2 {
-		t.Fatalf("only %d configurations were found: %v", len(names), err)
-	}
-	for _, name := range names {
-		text := must.Get(os.ReadFile(name))(t)
-		if _, problems, warnings := config.Check(text); len(problems)+len(warnings) > 0 {
-			t.Errorf("%s has the problems %v and the warnings %v", name, problems, warnings)
+// TestExampleConfigurations checks the configurations of owners and importers among the examples, and
+// those in the documents, which begin with the name of the file.
+func TestExampleConfigurations(t *testing.T) {
+	found := map[string]int{}
+	check := func(where, file, text string) {
+		found[file]++
+		var problems, warnings []problem.Problem
+		if file == "import.yaml" {
+			_, problems, warnings = config.CheckImport([]byte(text))
+		} else {
+			_, problems, warnings = config.Check([]byte(text))
 		}
+		if len(problems)+len(warnings) > 0 {
+			t.Errorf("%s has the problems %v and the warnings %v", where, problems, warnings)
+		}
+	}
+	for _, file := range []string{"owner.yaml", "import.yaml"} {
+		for _, name := range must.Get(filepath.Glob("../corefile-examples/*/" + file))(t) {
+			check(name, file, string(must.Get(os.ReadFile(name))(t)))
+		}
+		for _, d := range documents(t) {
+			for _, b := range d.blocks {
+				if strings.HasPrefix(b.text, "# "+file+"\n") {
+					check(fmt.Sprintf("%s:%d", d.path, b.line), file, b.text)
+				}
+			}
+		}
+	}
+	if found["owner.yaml"] < 5 || found["import.yaml"] < 2 {
+		t.Errorf("only these were found: %v", found)
 	}
 }
 
