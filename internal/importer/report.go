@@ -3,14 +3,12 @@ package importer
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"maps"
 	"net"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -171,50 +169,42 @@ func (m *Importer) Catalog(of string) (iter.Seq2[status.CatalogService, error], 
 func (m *Importer) Why(_ context.Context, name string, _ uint16) (status.NameExplanation, error) {
 	now := time.Now()
 	w := status.NameExplanation{Role: status.Importer, Now: now.UTC(), Name: name}
-	plain := strings.TrimSuffix(name, ".")
+	isMeant := func(service, fqdn string) bool { return fqdn == name || status.IsCalled(service, name) }
 	m.mu.Lock()
 	for of, n := range m.names {
-		isOffered := func(o *offer) bool {
-			return o.service.FQDN() == name || strings.EqualFold(strings.TrimSuffix(o.service.Name(), "."), plain)
-		}
-		if of.Name != "" && (of.Name == plain || of.String() == plain) || slices.ContainsFunc(slices.Collect(maps.Values(n.offers)), isOffered) {
-			w.Imports = append(w.Imports, m.explainName(of, n)...)
+		if of.Name != "" && (status.IsCalled(of.Name, name) || status.IsCalled(of.String(), name)) || n.hasOffer(isMeant) {
+			w.Imports = append(w.Imports, m.explainName(of, n, isMeant)...)
 		}
 	}
 	m.mu.Unlock()
 	slices.SortFunc(w.Imports, func(a, b status.ImportedName) int { return cmp.Compare(a.Object, b.Object) })
 	for _, f := range m.owners {
-		w.Refused = append(w.Refused, f.explainPart(name, plain, now))
+		u := f.reportOwner(now)
+		p := status.PartOf(&u)
+		if f.events.AddTo(&p, isMeant); len(w.Imports) == 0 {
+			fqdn, err := federation.ParseFQDN(name)
+			if err == nil {
+				p.NotImported = f.Import.Missed(fqdn)
+			}
+		}
+		w.Refused = append(w.Refused, p)
 	}
 	return w, nil
 }
 
-// explainPart returns what the owner has to do with a name that may not be imported.
-func (f *followedOwner) explainPart(name, plain string, now time.Time) status.OwnerPart {
-	u := f.reportOwner(now)
-	p := status.PartOf(&u)
-	called := func(service, fqdn string) bool {
-		return fqdn == name || strings.EqualFold(strings.TrimSuffix(service, "."), plain)
-	}
-	for _, r := range f.events.Refusals() {
-		if called(r.Service, r.FQDN) {
-			p.Refusals = append(p.Refusals, r)
+// hasOffer reports whether a service is meant of those that lead to the name.
+func (n *importedName) hasOffer(isMeant func(service, fqdn string) bool) bool {
+	for _, o := range n.offers {
+		if isMeant(o.service.Name(), o.service.FQDN()) {
+			return true
 		}
 	}
-	for _, g := range f.events.GoneServices() {
-		if called(g.Service, g.FQDN) {
-			p.Gone = append(p.Gone, g)
-		}
-	}
-	if fqdn, err := federation.ParseFQDN(name); err == nil && !f.Import.Matches(fqdn) {
-		p.NotImported = fmt.Sprintf("import_names %s does not match %s", strings.Trim(fmt.Sprint(f.Import), "[]"), fqdn)
-	}
-	return p
+	return false
 }
 
-// explainName returns what became of the offers of a name: one entry with its rivals, or one for each
-// service without a valid name. The caller holds mu.
-func (m *Importer) explainName(name types.NamespacedName, n *importedName) (all []status.ImportedName) {
+// explainName returns what became of the offers of a name: one entry with its rivals or, of services without
+// a valid name, one for each that is meant. The caller holds mu.
+func (m *Importer) explainName(name types.NamespacedName, n *importedName, isMeant func(service, fqdn string) bool) (all []status.ImportedName) {
 	e := status.ImportedName{Object: name.String(), Kind: "Service", Kept: n.kept, Pending: m.queue != nil && !n.changed.IsZero(), Problem: n.refused}
 	if o := n.holder; o != nil {
 		e.Owner, e.Service, e.FQDN, e.Stale = o.owner.Name, o.service.Name(), o.service.FQDN(), o.isStale()
@@ -241,7 +231,9 @@ func (m *Importer) explainName(name types.NamespacedName, n *importedName) (all 
 	for _, p := range m.problemsOf(name, n) {
 		switch p.Reason {
 		case status.ImportInvalidName:
-			all = append(all, status.ImportedName{Kind: e.Kind, Owner: p.Owner, Service: p.Service, FQDN: p.FQDN, Problem: new(p)})
+			if isMeant(p.Service, p.FQDN) {
+				all = append(all, status.ImportedName{Kind: e.Kind, Owner: p.Owner, Service: p.Service, FQDN: p.FQDN, Problem: new(p)})
+			}
 		case status.ImportRival:
 			e.Rivals = append(e.Rivals, status.RivalService{Owner: p.Owner, Service: p.Service, FQDN: p.FQDN, Rule: p.Rule})
 		}

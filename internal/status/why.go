@@ -187,6 +187,11 @@ type OwnerPart struct {
 	Gone     []GoneService    `json:"gone,omitempty"`     // services that had this name, newest first
 }
 
+// IsCalled reports whether a name of DNS is that of the service.
+func IsCalled(service, name string) bool {
+	return strings.EqualFold(strings.TrimSuffix(service, "."), strings.TrimSuffix(name, "."))
+}
+
 // PartOf returns what an owner has to do with any name.
 func PartOf(u *FollowedOwner) OwnerPart {
 	return OwnerPart{

@@ -131,21 +131,11 @@ func (x *blockExplainer) reportEndpoint(e *zone.SharedEndpoint) status.SharedEnd
 // reportOwner returns what the owner at an index has to do with a name. With taken, one of its
 // services or the zone itself has the name, so that nothing was left out.
 func (x *blockExplainer) reportOwner(i int, name string, taken bool) status.OwnerPart {
-	log := &x.owners[i].log
 	p := status.PartOf(&x.reports[i])
 	if !taken {
 		p.NotImported, p.NotAdmitted = x.leavesOut(i, name)
 	}
-	for _, r := range log.Refusals() {
-		if x.matchesName(i, r.Service, r.FQDN, name) {
-			p.Refusals = append(p.Refusals, r)
-		}
-	}
-	for _, g := range log.GoneServices() {
-		if x.matchesName(i, g.Service, g.FQDN, name) {
-			p.Gone = append(p.Gone, g)
-		}
-	}
+	x.owners[i].log.AddTo(&p, func(service, fqdn string) bool { return x.matchesName(i, service, fqdn, name) })
 	return p
 }
 
@@ -160,11 +150,10 @@ func (a *Agent) RefusedOwners(name string, answers []status.BlockAnswer, now tim
 		}
 		u := o.reportStatus(now)
 		p := status.PartOf(&u)
-		for _, r := range o.log.Refusals() {
-			if _, of, _ := strings.Cut(withoutProtocol(name), "."); isCalled(r.Service, name) || r.FQDN == withoutProtocol(name) || r.FQDN != "" && r.FQDN == of { // of an instance
-				p.Refusals = append(p.Refusals, r)
-			}
-		}
+		o.log.AddTo(&p, func(service, fqdn string) bool {
+			_, above, _ := strings.Cut(withoutProtocol(name), ".") // of an instance
+			return status.IsCalled(service, name) || fqdn != "" && (fqdn == withoutProtocol(name) || fqdn == above)
+		})
 		if len(p.Refusals) > 0 {
 			parts = append(parts, p)
 		}
@@ -172,15 +161,10 @@ func (a *Agent) RefusedOwners(name string, answers []status.BlockAnswer, now tim
 	return parts
 }
 
-// isCalled reports whether the name is that of the service.
-func isCalled(service, name string) bool {
-	return strings.EqualFold(strings.TrimSuffix(service, "."), strings.TrimSuffix(name, "."))
-}
-
 // matchesName reports whether a service of the owner at an index has the name, has an fqdn above
 // it, or is called so.
 func (x *blockExplainer) matchesName(i int, service, fqdn, name string) bool {
-	if isCalled(service, name) {
+	if status.IsCalled(service, name) {
 		return true
 	}
 	f, err := federation.ParseFQDN(fqdn)
@@ -208,8 +192,8 @@ func (x *blockExplainer) leavesOut(i int, name string) (notImported, notAdmitted
 		return "", fmt.Sprintf("rename publishes what this owner has at %s under another name", fqdn)
 	}
 	for _, of := range originals {
-		if names := x.config.Zone.Owners[i].Import; !names.Matches(of) {
-			notImported = fmt.Sprintf("import_names %s does not match %s", strings.Trim(fmt.Sprint(names), "[]"), of)
+		if missed := x.config.Zone.Owners[i].Import.Missed(of); missed != "" {
+			notImported = missed
 			continue
 		}
 		_, invalid := x.config.Zone.PublishedName(i, of)

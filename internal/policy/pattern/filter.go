@@ -1,7 +1,9 @@
 package pattern
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
@@ -13,4 +15,12 @@ type NameFilter []Name
 // Matches reports whether the filter chooses the services of that fqdn.
 func (f NameFilter) Matches(fqdn federation.FQDN) bool {
 	return len(f) == 0 || slices.ContainsFunc(f, func(p Name) bool { return p.Matches(fqdn) })
+}
+
+// Missed returns why the filter does not choose the services of that fqdn, or "".
+func (f NameFilter) Missed(fqdn federation.FQDN) string {
+	if f.Matches(fqdn) {
+		return ""
+	}
+	return fmt.Sprintf("import_names %s does not match %s", strings.Trim(fmt.Sprint(f), "[]"), fqdn)
 }

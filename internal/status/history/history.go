@@ -132,6 +132,21 @@ func (l *ServiceLog) GoneServices() []status.GoneService {
 	return all
 }
 
+// AddTo adds to what an owner has to do with a name the refusals and the services that are gone of those that
+// are meant.
+func (l *ServiceLog) AddTo(p *status.OwnerPart, isMeant func(service, fqdn string) bool) {
+	for _, r := range l.Refusals() {
+		if isMeant(r.Service, r.FQDN) {
+			p.Refusals = append(p.Refusals, r)
+		}
+	}
+	for _, g := range l.GoneServices() {
+		if isMeant(g.Service, g.FQDN) {
+			p.Gone = append(p.Gone, g)
+		}
+	}
+}
+
 // UpdateRate returns how often the owner's services change.
 func (l *ServiceLog) UpdateRate(now time.Time) status.EventRate {
 	l.mu.Lock()
