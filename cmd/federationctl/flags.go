@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/removed"
 	"github.com/hamlet-federation/coredns-federation/internal/setting"
@@ -127,6 +126,6 @@ func maxCatalogFlag(command *cobra.Command, limit *int64) {
 
 // rangesFlag adds the flag for addresses that are allowed.
 func rangesFlag(command *cobra.Command, ranges *[]netip.Prefix) {
-	listFlag(command, ranges, "allow-addresses", config.ParseRange,
+	listFlag(command, ranges, "allow-addresses", setting.ParsePrefix,
 		"`CIDR` of endpoint addresses to allow that consumers refuse by default, such as 127.0.0.0/8; repeatable")
 }

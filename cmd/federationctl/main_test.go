@@ -161,7 +161,7 @@ func TestUsage(t *testing.T) {
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--window", "0"}, owner), 2, "", "federationctl: --window: 0 is not in 1 to 1024\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-any", "--allow-id", "a.example"}, owner), 2, "", "federationctl: --allow-any lets every consumer in, so --allow-id and --allow-file cannot be used with it\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-id", "http://a"}, owner), 2, "", "federationctl: --allow-id: identity \"http://a\": only the scheme spiffe:// is an identity\nfederationctl: see 'federationctl serve --help'\n"},
-		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-addresses", "10"}, owner), 2, "", "federationctl: --allow-addresses: \"10\" is not a CIDR such as 127.0.0.0/8\nfederationctl: see 'federationctl serve --help'\n"},
+		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-addresses", "10"}, owner), 2, "", "federationctl: --allow-addresses: \"10\" is not a CIDR such as 127.0.0.0/8 or fe80::/10\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--allow-any", "--catalog", "c.yaml"}, owner), 1, "", "federationctl: catalog file: stat c.yaml: no such file or directory\n"},
 		{[]string{"check"}, 2, "", "federationctl: name the FILE to check, or several\nfederationctl: see 'federationctl check --help'\n"},
 		{[]string{"pki"}, 2, "", "federationctl: pki takes one DIR, not 0\nfederationctl: see 'federationctl pki --help'\n"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +58,43 @@ func ParseDuration(s string) (time.Duration, error) {
 	return time.ParseDuration(s)
 }
 
+// ParseDurationIn takes a duration from least to most.
+func ParseDurationIn(s string, least, most time.Duration) (time.Duration, error) {
+	d, err := ParseDuration(s)
+	if err != nil || d < least || d > most {
+		return 0, fmt.Errorf("%s is not a duration of %v to %v", safetext.Quote(s), least, most)
+	}
+	return d, nil
+}
+
+// minLifetime is for how long services outlive their origin at least: below it a mere reconnect would end
+// them.
+const minLifetime = time.Second
+
+// ParseDurationOr takes a duration of minLifetime at least, or the word for endless, which stands for a value.
+func ParseDurationOr(s, endless string, value time.Duration) (time.Duration, error) {
+	if s == endless {
+		return value, nil
+	}
+	d, err := ParseDuration(s)
+	if err != nil || d < minLifetime {
+		return 0, fmt.Errorf("%s is not a duration of %v or more; write 24h, or %s", safetext.Quote(s), minLifetime, endless)
+	}
+	return d, nil
+}
+
+// ParsePrefix takes a range of addresses. One of IPv4 addresses in IPv6 would match no endpoint.
+func ParsePrefix(s string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil, prefix.Addr().Is4In6():
+		return netip.Prefix{}, fmt.Errorf("%s is not a CIDR such as 127.0.0.0/8 or fe80::/10", safetext.Quote(s))
+	case prefix != prefix.Masked():
+		return netip.Prefix{}, fmt.Errorf("%s has host bits set; its prefix is %s", safetext.Quote(s), prefix.Masked())
+	}
+	return prefix, nil
+}
+
 // ParseSize returns the number of bytes that a text stands for: a whole number from 1,
 // which KiB, MiB, GiB or TiB may follow.
 func ParseSize(text string) (int64, error) {
@@ -67,6 +105,15 @@ func ParseSize(text string) (int64, error) {
 		return 0, fmt.Errorf("%s is not a size such as 512MiB", safetext.Quote(text))
 	}
 	return number << (10 * unit), nil
+}
+
+// ParseSizeIn takes a size from least to most.
+func ParseSizeIn(text string, least, most int64) (int64, error) {
+	size, err := ParseSize(text)
+	if err == nil && (size < least || size > most) {
+		return 0, fmt.Errorf("%s is not a size of %s to %s", safetext.Quote(text), FormatSize(least), FormatSize(most))
+	}
+	return size, err
 }
 
 // FormatSize returns a number of bytes as ParseSize takes it, with the largest unit

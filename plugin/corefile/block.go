@@ -23,6 +23,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/limits"
@@ -306,17 +307,17 @@ func (b *Block) setProperty(property string, args []string) (err error) {
 	case "negative_ttl":
 		b.Zone.NegativeTTL, err = parseTTL(args[0])
 	case "retention":
-		owner.Rules.Retention, err = parseRetention(args[0])
+		owner.Rules.Retention, err = setting.ParseDurationOr(args[0], "forever", catalog.Forever)
 	case "settle":
-		owner.Rules.Settle, err = parseSettle(args[0])
+		owner.Rules.Settle, err = setting.ParseDurationIn(args[0], minSettle, maxSettle)
 	case "persist":
 		owner.Subscription.File, err = parseFile(args[0])
 	case "rename":
 		err = b.addRename(args)
 	case "max_catalog":
-		owner.Rules.MaxCatalog, err = parseMaxCatalog(args[0])
+		owner.Rules.MaxCatalog, err = setting.ParseSizeIn(args[0], minMaxCatalog, maxMaxCatalog)
 	case "allow_addresses":
-		owner.Policy.AllowAddresses, err = parseList(owner.Policy.AllowAddresses, args, parsePrefix)
+		owner.Policy.AllowAddresses, err = parseList(owner.Policy.AllowAddresses, args, setting.ParsePrefix)
 	case "import_names":
 		// Not just import: Caddy takes that for its directive to include a file.
 		b.Zone.Import, err = parseList(b.Zone.Import, args, pattern.ParseName)

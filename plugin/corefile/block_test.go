@@ -313,8 +313,8 @@ func TestParseErrors(t *testing.T) {
 		{property: "retention 999ms", want: `4: retention: "999ms" is not a duration of 1s or more; write 24h, or forever`},
 		{property: "retention 0", want: `4: retention: "0" is not a duration of 1s or more; write 24h, or forever`},
 		{property: "retention never", want: `4: retention: "never" is not a duration of 1s or more; write 24h, or forever`},
-		{property: "settle 99ms", want: `4: settle: "99ms" is not a duration from 100ms to 10m0s`},
-		{property: "settle 601", want: `4: settle: "601" is not a duration from 100ms to 10m0s`},
+		{property: "settle 99ms", want: `4: settle: "99ms" is not a duration of 100ms to 10m0s`},
+		{property: "settle 601", want: `4: settle: "601" is not a duration of 100ms to 10m0s`},
 
 		{property: "persist", want: "4: persist: takes FILE, not 0 arguments"},
 		{property: "persist \"\"", want: "4: persist: the name of the file is empty"},
@@ -343,11 +343,11 @@ func TestParseErrors(t *testing.T) {
 		{property: "rename a.example fed.example\nrename A.example. x.fed.example", want: `5: rename: "A.example." is renamed twice`},
 		{property: "rename a.example b.example", want: `4: rename: "b.example" is outside the zones of the block, so no name could be published`},
 
-		{property: "max_catalog 1048575", want: `4: max_catalog: "1048575" is not a size from 1MiB to 1TiB`},
-		{property: "max_catalog 1025GiB", want: `4: max_catalog: "1025GiB" is not a size from 1MiB to 1TiB`},
-		{property: "max_catalog 1MB", want: `4: max_catalog: "1MB" is not a size from 1MiB to 1TiB`},
+		{property: "max_catalog 1048575", want: `4: max_catalog: "1048575" is not a size of 1MiB to 1TiB`},
+		{property: "max_catalog 1025GiB", want: `4: max_catalog: "1025GiB" is not a size of 1MiB to 1TiB`},
+		{property: "max_catalog 1MB", want: `4: max_catalog: "1MB" is not a size such as 512MiB`},
 
-		{property: "allow_addresses 127.0.0.1", want: `4: allow_addresses: "127.0.0.1" is not a prefix such as 127.0.0.0/8 or fe80::/10`},
+		{property: "allow_addresses 127.0.0.1", want: `4: allow_addresses: "127.0.0.1" is not a CIDR such as 127.0.0.0/8 or fe80::/10`},
 		{property: "allow_addresses 127.0.0.1/8", want: `4: allow_addresses: "127.0.0.1/8" has host bits set; its prefix is 127.0.0.0/8`},
 		{property: "allow_addresses fe80::/10\nallow_addresses fe80::/10", want: `5: allow_addresses: "fe80::/10" is given twice`},
 		{property: "spiffe unix:///agent.sock", want: "4: spiffe: tls is set at Testfile:3, and a block takes one of tls and spiffe"},

@@ -30,7 +30,7 @@ func TestCheck(t *testing.T) {
 				`6: TTL: is not a property of federation; did you mean ttl?`,
 				`7: bogus: is not a property of federation`,
 				`8: ttl: "2h" is not a whole number of seconds from 1 to 3600`,
-				`13: settle: "1x" is not a duration from 100ms to 10m0s`,
+				`13: settle: "1x" is not a duration of 100ms to 10m0s`,
 			},
 		},
 		{

@@ -12,7 +12,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/setting"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
@@ -21,7 +20,6 @@ import (
 const (
 	minTTL        = time.Second // with 0, resolvers ask anew for every look-up
 	maxTTL        = time.Hour
-	minRetention  = time.Second
 	minSettle     = 100 * time.Millisecond
 	maxSettle     = 10 * time.Minute
 	minMaxCatalog = 1 << 20 // octets
@@ -111,48 +109,10 @@ func parseTTL(s string) (uint32, error) {
 	return uint32(ttl / time.Second), nil
 }
 
-func parseRetention(s string) (time.Duration, error) {
-	if s == "forever" {
-		return catalog.Forever, nil
-	}
-	retention, err := setting.ParseDuration(s)
-	if err != nil || retention < minRetention {
-		return 0, fmt.Errorf("%q is not a duration of %v or more; write 24h, or forever", s, minRetention)
-	}
-	return retention, nil
-}
-
-func parseSettle(s string) (time.Duration, error) {
-	duration, err := setting.ParseDuration(s)
-	if err != nil || duration < minSettle || duration > maxSettle {
-		return 0, fmt.Errorf("%q is not a duration from %v to %v", s, minSettle, maxSettle)
-	}
-	return duration, nil
-}
-
 func parseCount(s string) (int, error) {
 	count, err := strconv.Atoi(s)
 	if err != nil || count < 1 {
 		return 0, fmt.Errorf("%q is not a whole number from 1", s)
 	}
 	return count, nil
-}
-
-func parseMaxCatalog(s string) (int64, error) {
-	size, err := setting.ParseSize(s)
-	if err != nil || size < minMaxCatalog || size > maxMaxCatalog {
-		return 0, fmt.Errorf("%q is not a size from 1MiB to 1TiB", s)
-	}
-	return size, nil
-}
-
-func parsePrefix(s string) (netip.Prefix, error) {
-	prefix, err := netip.ParsePrefix(s)
-	switch {
-	case err != nil, prefix.Addr().Is4In6(): // endpoints have the IPv4 address instead
-		return netip.Prefix{}, fmt.Errorf("%q is not a prefix such as 127.0.0.0/8 or fe80::/10", s)
-	case prefix != prefix.Masked():
-		return netip.Prefix{}, fmt.Errorf("%q has host bits set; its prefix is %s", s, prefix.Masked())
-	}
-	return prefix, nil
 }

@@ -3,8 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
-	"net/netip"
 	"net/url"
 	"reflect"
 	"slices"
@@ -43,7 +43,7 @@ func valueFormats() map[string]problem.Format {
 		"key":        textFormat("is no key such as tier or acme.example/tier", func(text string) bool { return validation.IsQualifiedName(text) == nil }),
 		"kind":       textFormat("is not one of "+strings.Join(EndpointKinds(), ", "), func(text string) bool { return slices.Contains(EndpointKinds(), text) }),
 		"label":      textFormat(noLabel, isLabel),
-		"lifetime":   problem.FormatOf(durationOr("forever", 0)),
+		"lifetime":   durationOr("forever", 0),
 		"member":     textFormat("is not the URL of a member, such as https://etcd-0.example:2379", isMember),
 		"name":       problem.FormatOf(parseName),
 		"namespace":  textFormat(noLabel, func(text string) bool { return text == "*" || isLabel(text) }),
@@ -52,13 +52,13 @@ func valueFormats() map[string]problem.Format {
 		"object":     textFormat("is no name of Services: it has {service} once, and beside that lower-case letters, digits and '-', with a letter before the first of them", isObjectName),
 		"objects":    oneOf("is neither services nor mcs", map[string]any{"services": false, "mcs": true}),
 		"owner":      problem.FormatOf(limits.ParseOwnerName),
-		"patience":   problem.FormatOf(durationOr("never", 0)),
+		"patience":   durationOr("never", 0),
 		"pattern":    problem.FormatOf(pattern.ParseName),
 		"prefix":     textFormat(fmt.Sprintf("is not a prefix of keys, such as /federation/west: at most %d characters, the first of them '/' and the last another one", mostText), isPrefix),
-		"range":      problem.FormatOf(ParseRange),
+		"range":      problem.FormatOf(setting.ParsePrefix),
 		"registry":   textFormat("is not the address of a registry, such as tcp://registry.nsm-system:5002 or unix:///run/nsm/registry.sock", isRegistry),
 		"replica":    problem.FormatOf(setting.ParseAddress),
-		"retention":  problem.FormatOf(durationOr("forever", catalog.Forever)),
+		"retention":  durationOr("forever", catalog.Forever),
 		"routable":   oneOf("must be routable; leave it out where consumers do not reach pods", map[string]any{"routable": true}),
 		"selector":   problem.FormatOf(parseSelector),
 		"service":    textFormat("is no service, nor a pattern such as shop-*", isPattern),
@@ -108,23 +108,9 @@ func wholeNumber(most int) func(text string) (int, error) {
 	}
 }
 
-// minLifetime is the shortest lifetime of a source, and retention of an owner: below it a mere reconnect would
-// end what they publish.
-const minLifetime = time.Second
-
-// durationOr returns a function that takes a duration as a Corefile does: as Go writes it,
-// as a bare number of seconds, or as the word for endless, which stands for a value.
-func durationOr(endless string, value time.Duration) func(text string) (time.Duration, error) {
-	return func(text string) (time.Duration, error) {
-		if text == endless {
-			return value, nil
-		}
-		d, err := setting.ParseDuration(text)
-		if err != nil || d < minLifetime {
-			return 0, fmt.Errorf("%s is neither a duration such as 90m, of %v at least, nor %s", safetext.Quote(text), minLifetime, endless)
-		}
-		return d, nil
-	}
+// durationOr returns the format of a duration, or of the word for endless, which stands for a value.
+func durationOr(endless string, value time.Duration) problem.Format {
+	return problem.FormatOf(func(text string) (time.Duration, error) { return setting.ParseDurationOr(text, endless, value) })
 }
 
 // parseShare takes a share in percent, or the word off, for which it returns 0 as for all.
@@ -138,15 +124,6 @@ func parseShare(text string) (int, error) {
 		return 0, fmt.Errorf("%s is neither a share of 1%% to 100%%, such as 50%%, nor off", safetext.Quote(text))
 	}
 	return share % 100, nil
-}
-
-// ParseRange takes a range of addresses.
-func ParseRange(text string) (netip.Prefix, error) {
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
-		return prefix, fmt.Errorf("%s is not a CIDR such as 127.0.0.0/8", safetext.Quote(text))
-	}
-	return prefix, nil
 }
 
 // parseServerName takes a host name, and returns it as names are compared.
@@ -179,11 +156,7 @@ func parseSelector(text string) (string, error) {
 func parseDuration(text string, tag reflect.StructTag) (any, error) {
 	least, _ := time.ParseDuration(tag.Get("min")) // tests read every key
 	most, _ := time.ParseDuration(tag.Get("max"))
-	d, err := setting.ParseDuration(text)
-	if err != nil || d < least || d > most {
-		return nil, fmt.Errorf("%s is not a duration of %v to %v, such as %s", safetext.Quote(text), least, most, tag.Get("default"))
-	}
-	return d, nil
+	return setting.ParseDurationIn(text, least, most)
 }
 
 // parseNumber takes a whole number from 1 to the bound of a tag.
@@ -195,12 +168,11 @@ func parseNumber(text string, tag reflect.StructTag) (any, error) {
 // parseSize takes a size within the bounds of a tag, if it has any.
 func parseSize(text string, tag reflect.StructTag) (any, error) {
 	least, _ := setting.ParseSize(tag.Get("min"))
-	most, unbounded := setting.ParseSize(tag.Get("max"))
-	size, err := setting.ParseSize(text)
-	if err == nil && unbounded == nil && (size < least || size > most) {
-		err = fmt.Errorf("%s is not a size of %s to %s", safetext.Quote(text), setting.FormatSize(least), setting.FormatSize(most))
+	most, err := setting.ParseSize(tag.Get("max"))
+	if err != nil {
+		most = math.MaxInt64
 	}
-	return size, err
+	return setting.ParseSizeIn(text, least, most)
 }
 
 // isObjectName reports whether {service} in a text stands for what makes it the name of a Service.

@@ -126,7 +126,7 @@ func TestMistakesOfRelays(t *testing.T) {
 			`13: catalogs[1].relay.tls_servername: "a b": address is neither an IP address nor a host name: label has a character other than a-z, 0-9, '-' and '_'`,
 			`14: catalogs[1].relay.api: "v2" is not v1alpha2 or v1alpha1`,
 			"15: catalogs[1].relay.zones: at least one is required; leave it out for all",
-			`16: catalogs[1].relay.settle: "1ms" is not a duration of 100ms to 10m0s, such as 5s`,
+			`16: catalogs[1].relay.settle: "1ms" is not a duration of 100ms to 10m0s`,
 			`17: catalogs[1].relay.max_catalog: "1" is not a size of 1MiB to 1TiB`,
 			"18: catalogs[1].relay.persist: is empty",
 			"19: catalogs[1].relay.lifetime: there is no such key; those that there are: addresses, api, max_catalog, name, owner_ids, persist, settle, tls_servername, zones",
