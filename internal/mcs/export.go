@@ -70,7 +70,7 @@ type Port struct {
 	// for this port. A TCP port is answered by those endpoints that have such a number. A port of
 	// another protocol has at most one target, and is answered there by the address of each endpoint.
 	// A port without targets cannot be reached from outside of its cluster.
-	Targets []int32 `json:"targets,omitempty"`
+	Targets []uint16 `json:"targets,omitempty"`
 }
 
 // Describe returns what a cluster says of a Service that it exports. The ports have no targets.
@@ -178,7 +178,7 @@ func (p *Port) check(before []Port, named bool) error {
 	return firstInvalid(
 		fieldCheck{"name", p.Name, "a DNS label", isLabel(p.Name) || p.Name == "" && !named},
 		fieldCheck{"protocol", p.Protocol, "TCP, UDP or SCTP", isOneOf(p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)},
-		fieldCheck{"port", p.Number, "from 1 to 65535", isNumber(p.Number)},
+		fieldCheck{"port", p.Number, "from 1 to 65535", p.Number >= 1 && p.Number <= math.MaxUint16},
 		fieldCheck{"appProtocol", p.AppProtocol, "the name of a protocol", p.AppProtocol == "" || isQualified(p.AppProtocol)},
 		fieldCheck{"name", p.Name, "the only port of its name, or of its protocol and number", !slices.ContainsFunc(before, p.clashes)},
 		fieldCheck{"targets", p.Targets, fmt.Sprintf("at most %d sorted numbers from 1 to 65535, or one for UDP and SCTP", maxTargets), p.hasTargets()},
@@ -193,10 +193,8 @@ func (p *Port) clashes(q Port) bool {
 func (p *Port) hasTargets() bool {
 	sorted := slices.Compact(slices.Sorted(slices.Values(p.Targets)))
 	return len(sorted) <= maxTargets && (len(sorted) <= 1 || p.Protocol == corev1.ProtocolTCP) &&
-		slices.Equal(sorted, p.Targets) && !slices.ContainsFunc(sorted, func(n int32) bool { return !isNumber(n) })
+		slices.Equal(sorted, p.Targets) && !slices.Contains(sorted, 0)
 }
-
-func isNumber(n int32) bool { return n >= 1 && n <= math.MaxUint16 }
 
 func isQualified(s string) bool { return len(validation.IsQualifiedName(s)) == 0 }
 

@@ -2,6 +2,7 @@ package mcs_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,8 +29,8 @@ func TestParse(t *testing.T) {
 	want := mcs.Export{
 		Cluster: "west.registry", Namespace: "shop", Name: "web", Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Type: mcsv1beta1.ClusterSetIP,
 		Ports: []mcs.Port{
-			{Name: "http", Protocol: corev1.ProtocolTCP, Number: 80, AppProtocol: "kubernetes.io/h2c", Targets: []int32{8080, 9090}},
-			{Name: "dns", Protocol: corev1.ProtocolUDP, Number: 53, Targets: []int32{30053}},
+			{Name: "http", Protocol: corev1.ProtocolTCP, Number: 80, AppProtocol: "kubernetes.io/h2c", Targets: []uint16{8080, 9090}},
+			{Name: "dns", Protocol: corev1.ProtocolUDP, Number: 53, Targets: []uint16{30053}},
 		},
 		SessionAffinity: corev1.ServiceAffinityClientIP, AffinitySeconds: 10800, InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyLocal,
 		TrafficDistribution: corev1.ServiceTrafficDistributionPreferClose, IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol},
@@ -119,7 +120,7 @@ func TestParseLimits(t *testing.T) {
 		{`53,`, `2,`, `4294967349,`, "not an export as JSON: "},
 		{`"kubernetes.io/h2c"`, `"grpc"`, `"a b"`, "ports[0].appProtocol: "},
 		{`"targets":[8080,9090]`, numbers(100), numbers(101), "ports[0].targets: "},
-		{`[8080,9090]`, `[1,65535]`, `[1,65536]`, "ports[0].targets: "},
+		{`[8080,9090]`, `[1,65535]`, `[1,65536]`, "not an export as JSON: "},
 		{`[8080,9090]`, `[1]`, `[0,1]`, "ports[0].targets: "},
 		{`[8080,9090]`, `[1,2]`, `[2,1]`, "ports[0].targets: "},
 		{`[8080,9090]`, `[1,2,3]`, `[1,1]`, "ports[0].targets: "},
@@ -188,7 +189,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("with itself: ports %v, conflicts %v", merged.Spec.Ports, conflicts)
 		}
 		for i, p := range merged.Spec.Ports {
-			if got := e.PortFor(p); got != &e.Ports[i] {
+			if got := e.PortFor(p); got.Name != e.Ports[i].Name || !slices.Equal(got.Targets, e.Ports[i].Targets) {
 				t.Errorf("port %v for port %d", got, i)
 			}
 		}

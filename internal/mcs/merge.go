@@ -142,15 +142,15 @@ func dropClashes(ports []Port) (kept []Port) {
 	return kept
 }
 
-// PortFor returns the port of the export that answers for a port of the Import, or nil: the one that
-// clients reach under its number. Its name may be another, and a port that lost its name to an older
-// one of another number does not answer for that.
-func (e *Export) PortFor(port mcsv1beta1.ServicePort) *Port {
-	i := slices.IndexFunc(e.Ports, func(p Port) bool { return p.Protocol == port.Protocol && p.Number == port.Port })
-	if i < 0 {
-		return nil
+// PortFor returns the port of the export that answers for a port of the Import: the one that clients reach
+// under its number, whatever its name is. Without one it returns a port that has no targets.
+func (e *Export) PortFor(port mcsv1beta1.ServicePort) (found Port) {
+	for _, p := range e.Ports {
+		if p.Protocol == port.Protocol && p.Number == port.Port {
+			found = p
+		}
 	}
-	return &e.Ports[i]
+	return found
 }
 
 // pointerTo returns a pointer to the value, or nil for the zero value.

@@ -109,7 +109,7 @@ func TestMerge(t *testing.T) {
 			"ClusterSetIP; a TCP/1, b TCP/2; None; Cluster; [IPv4]; of east, west",
 		},
 		{
-			"Service Port", "clients see no targets", nil, func(e *mcs.Export) { e.Ports[0].Targets = []int32{30080} },
+			"Service Port", "clients see no targets", nil, func(e *mcs.Export) { e.Ports[0].Targets = []uint16{30080} },
 			"ClusterSetIP; http TCP/80; None; Cluster; [IPv4]; of east, west",
 		},
 		{
@@ -233,21 +233,17 @@ func TestPortFor(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		ports []mcs.Port
-		want  int // index
+		want  mcs.Port
 	}{
-		{"the same", []mcs.Port{port("web", 8080), port("http", 80)}, 1},
-		{"its number before its name", []mcs.Port{port("web", 80), port("http", 8080)}, 0},
-		{"its name alone", []mcs.Port{port("http", 8080)}, -1},
-		{"no name", []mcs.Port{port("", 80)}, 0},
-		{"another protocol", []mcs.Port{udp(port("http", 80))}, -1},
+		{"the same", []mcs.Port{port("web", 8080), port("http", 80)}, port("http", 80)},
+		{"its number before its name", []mcs.Port{port("web", 80), port("http", 8080)}, port("web", 80)},
+		{"its name alone", []mcs.Port{port("http", 8080)}, mcs.Port{}},
+		{"no name", []mcs.Port{port("", 80)}, port("", 80)},
+		{"another protocol", []mcs.Port{udp(port("http", 80))}, mcs.Port{}},
 	} {
 		e := exportOf("west", 1, withPorts(tc.ports...))
-		var want *mcs.Port
-		if tc.want >= 0 {
-			want = &e.Ports[tc.want]
-		}
-		if got := e.PortFor(mcsv1beta1.ServicePort{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}); got != want {
-			t.Errorf("%s: %v, want %v", tc.name, got, want)
+		if diff := cmp.Diff(tc.want, e.PortFor(mcsv1beta1.ServicePort{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}
 	}
 }

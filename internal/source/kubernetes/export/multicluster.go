@@ -33,8 +33,8 @@ func (t *translation) addExportLabel(labels map[string]string) {
 
 // targetsOf returns the numbers under which the endpoints of the service answer for a port, as
 // mcs.Port has them. The endpoints are for TCP; those of another protocol are found in the same way.
-func (t *translation) targetsOf(p *corev1.ServicePort) []int32 {
-	ports, found, numbers := t.ports, t.found, sets.New[int32]()
+func (t *translation) targetsOf(p *corev1.ServicePort) []uint16 {
+	ports, found, numbers := t.ports, t.found, sets.New[uint16]()
 	isTCP := isOneProtocol(p.Protocol, corev1.ProtocolTCP)
 	if !isTCP && t.verdict.Kind != Gateway { // a route that is read leads to TCP ports only
 		alone := *t
@@ -45,7 +45,7 @@ func (t *translation) targetsOf(p *corev1.ServicePort) []int32 {
 	for i := range ports {
 		for at, labels := range found {
 			if ports[i].spec == *p && labels.Has(ports[i].id) {
-				numbers.Insert(int32(at.port))
+				numbers.Insert(at.port)
 			}
 		}
 	}

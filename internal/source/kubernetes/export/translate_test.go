@@ -110,7 +110,7 @@ func checkExport(t *testing.T, w *testCase, v Verdict) {
 	}
 	for _, p := range e.Ports {
 		for _, target := range p.Targets {
-			if p.Protocol == corev1.ProtocolTCP && !slices.ContainsFunc(v.Service.Endpoints, func(e federation.Endpoint) bool { return int32(e.Port) == target }) {
+			if p.Protocol == corev1.ProtocolTCP && !slices.ContainsFunc(v.Service.Endpoints, func(e federation.Endpoint) bool { return e.Port == target }) {
 				t.Errorf("no endpoint has target %d of port %s", target, p.Name)
 			}
 		}
