@@ -25,17 +25,17 @@ func (m *Importer) ensureAnchor(ctx context.Context, write bool) (*metav1.OwnerR
 		return r.Namespace(m.config.Target.Namespace).Resource(mapKind).Timeout(oneRequest)
 	}
 	err := of(m.api[mapKind].Get()).Name(anchor).Do(ctx).Into(there)
-	if err == nil && isOurs(there) && before == "" { // for the first time since this replica leads
+	if err == nil && m.isOurs(there) && before == "" { // for the first time since this replica leads
 		m.recallLosses(there.Data[lossesKey])
 		_, _, now = m.knownAnchor()
 	}
 	unsaid := there.Data[lossesKey] != now
 	there.Data = map[string]string{lossesKey: now}
 	switch {
-	case err == nil && !isOurs(there):
+	case err == nil && !m.isOurs(there):
 		return nil, fmt.Errorf("the ConfigMap %s is one that no importer has made; remove it, or import into another namespace", anchor)
 	case apierrors.IsNotFound(err):
-		there.ObjectMeta = metav1.ObjectMeta{Name: anchor, Labels: map[string]string{managedBy: manager}}
+		there.ObjectMeta = metav1.ObjectMeta{Name: anchor, Labels: map[string]string{managedBy: m.manager()}}
 		err = of(m.api[mapKind].Post()).Body(there).Do(ctx).Into(there)
 	case err == nil && unsaid:
 		err = of(m.api[mapKind].Put()).Name(anchor).Body(there).Do(ctx).Into(there)

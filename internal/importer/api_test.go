@@ -15,16 +15,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // testAPI is an API server without a network, as far as an importer asks one: it has objects, versions,
-// preconditions and watches. What the real one does is in the suites with control planes.
+// preconditions and watches. What the real one does is in the suites with control planes. All names are of
+// the namespace fed.
 type testAPI struct {
 	t *testing.T
 
@@ -40,6 +43,7 @@ type testAPI struct {
 }
 
 func newTestAPI(t *testing.T) *testAPI {
+	must.Do(t, mcsv1beta1.Install(scheme.Scheme))
 	return &testAPI{t: t, objects: make(map[string]object), watches: make(map[string][]*io.PipeWriter), told: make(map[*io.PipeWriter]chan struct{})}
 }
 
@@ -52,9 +56,13 @@ func (a *testAPI) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	_, path, _ := strings.Cut(request.URL.Path, "/namespaces/fed/")
 	kind, _, single := strings.Cut(path, "/")
+	if path == "" { // of all namespaces
+		kind = request.URL.Path[strings.LastIndexByte(request.URL.Path, '/')+1:]
+	}
 	var sent runtime.Object
+	var body []byte
 	if request.Body != nil {
-		body := must.Get(io.ReadAll(request.Body))(a.t)
+		body = must.Get(io.ReadAll(request.Body))(a.t)
 		sent, _, _ = scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	}
 	name := path
@@ -84,7 +92,7 @@ func (a *testAPI) RoundTrip(request *http.Request) (*http.Response, error) {
 		o.SetUID(types.UID(fmt.Sprint("uid-", a.version)))
 		if s, ok := o.(*corev1.Service); ok && s.Spec.ClusterIP == "" {
 			s.Spec.ClusterIP = fmt.Sprint("10.0.0.", a.version)
-			s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
+			s.Spec.ClusterIPs, s.Spec.IPFamilies = []string{s.Spec.ClusterIP}, []corev1.IPFamily{corev1.IPv4Protocol}
 		}
 		a.put(request.Method, name, o)
 		return a.reply(request, http.StatusCreated, o), nil
@@ -95,6 +103,8 @@ func (a *testAPI) RoundTrip(request *http.Request) (*http.Response, error) {
 		}
 		a.put(request.Method, name, o)
 		return a.reply(request, http.StatusOK, o), nil
+	case http.MethodPatch:
+		return a.applyStatus(request, name, body), nil
 	case http.MethodDelete:
 		if options := sent.(*metav1.DeleteOptions); there == nil || *options.Preconditions.UID != there.GetUID() {
 			return a.reply(request, http.StatusNotFound, failure(http.StatusNotFound)), nil
@@ -104,6 +114,30 @@ func (a *testAPI) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	a.t.Errorf("request: %s %s", request.Method, request.URL)
 	return a.reply(request, http.StatusMethodNotAllowed, failure(http.StatusMethodNotAllowed)), nil
+}
+
+// applyStatus has one field manager apply the status of an object of the MCS API. The conditions of a
+// ServiceExport that it does not apply are of others, but for Conflict.
+func (a *testAPI) applyStatus(request *http.Request, name string, body []byte) *http.Response {
+	name = strings.TrimSuffix(name, "/status")
+	switch o := a.objects[name].(type) {
+	case *mcsv1beta1.ServiceImport:
+		var applied mcsv1beta1.ServiceImport
+		must.Do(a.t, json.Unmarshal(body, &applied))
+		o = o.DeepCopy()
+		o.Status = applied.Status
+		a.put(request.Method, name, o)
+	case *mcsv1beta1.ServiceExport:
+		var applied mcsv1beta1.ServiceExport
+		must.Do(a.t, json.Unmarshal(body, &applied))
+		o = o.DeepCopy()
+		meta.RemoveStatusCondition(&o.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict))
+		o.Status.Conditions = append(o.Status.Conditions, applied.Status.Conditions...)
+		a.put(request.Method, name, o)
+	default:
+		return a.reply(request, http.StatusNotFound, failure(http.StatusNotFound))
+	}
+	return a.reply(request, http.StatusOK, a.objects[name])
 }
 
 func failure(code int) metav1.Status {
@@ -146,10 +180,9 @@ func (a *testAPI) watch(request *http.Request, kind string) *http.Response {
 				fmt.Fprintf(&first, "{%q:%q,%q:%s}\n", "type", "ADDED", "object", a.encode(a.objects[name]))
 			}
 		}
-		var end object = new(corev1.Service)
-		if kind == "endpointslices" {
-			end = new(discoveryv1.EndpointSlice)
-		}
+		end := map[string]object{
+			serviceKind: new(corev1.Service), sliceKind: new(discoveryv1.EndpointSlice), importKind: new(mcsv1beta1.ServiceImport), exportKind: new(mcsv1beta1.ServiceExport),
+		}[kind]
 		end.SetResourceVersion(strconv.Itoa(a.version))
 		end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 		fmt.Fprintf(&first, "{%q:%q,%q:%s}\n", "type", "BOOKMARK", "object", a.encode(end))

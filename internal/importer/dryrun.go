@@ -43,7 +43,7 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 	for _, name := range m.sortedNames() {
 		m.mu.Lock()
 		n := m.names[name]
-		n.holder = n.chooseOffer(name)
+		n.holder = m.chooseOffer(n, name)
 		for _, p := range m.problemsOf(name, n) {
 			fmt.Fprintf(out, "# service %q of owner %s is not imported: %s\n", p.Service, p.Owner, p.Rule)
 		}

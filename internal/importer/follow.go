@@ -73,6 +73,11 @@ func (f *followedOwner) admit(s *federation.Service) *federation.InvalidError {
 	if invalid := wire.CheckZones(f.Zones, s); invalid != nil {
 		return invalid
 	}
+	if target := &f.importer.config.Target; target.MCS {
+		if invalid := target.admitPart(s); invalid != nil {
+			return invalid
+		}
+	}
 	return f.policy().Check(s)
 }
 
@@ -109,7 +114,7 @@ func (f *followedOwner) publishChanges(changes consumer.Changes) {
 	for i := range changes.Services {
 		c := &changes.Services[i]
 		now := &offer{owner: f, service: c.Packed, updated: c.Updated, generation: c.Generation}
-		if !c.Was.IsZero() && (c.Packed.IsZero() || c.Packed.FQDN() != c.Was.FQDN()) {
+		if !c.Was.IsZero() && (c.Packed.IsZero() || c.Packed != c.Was && f.nameOf(c.Packed) != f.nameOf(c.Was)) {
 			f.changeName(f.nameOf(c.Was), c.Name, nil)
 		}
 		if !c.Packed.IsZero() {
@@ -125,20 +130,24 @@ func (f *followedOwner) publishChanges(changes consumer.Changes) {
 
 // nameOf returns the name of the objects of a service, which is zero where it makes none.
 func (f *followedOwner) nameOf(p packed.Service) types.NamespacedName {
-	name, rule := f.objectName(p)
-	if rule != "" {
-		return types.NamespacedName{}
-	}
-	return types.NamespacedName{Namespace: f.importer.config.Target.Namespace, Name: name}
+	name, _ := f.objectName(p)
+	return name
 }
 
 // objectName returns the name of the objects of a service, or why there is none.
-func (f *followedOwner) objectName(p packed.Service) (name, rule string) {
+func (f *followedOwner) objectName(p packed.Service) (name types.NamespacedName, rule string) {
+	target := &f.importer.config.Target
+	if target.MCS {
+		return importNameFor(p)
+	}
 	fqdn, err := federation.ParseFQDN(p.FQDN())
 	if err != nil {
-		return "", err.Error() // never: it has been checked
+		return name, err.Error() // never: it has been checked
 	}
-	return f.importer.config.Target.objectNameFor(fqdn, f.Zones)
+	if name.Name, rule = target.objectNameFor(fqdn, f.Zones); rule == "" {
+		name.Namespace = target.Namespace
+	}
+	return name, rule
 }
 
 // changeName replaces what the owner offers as a service under a name, or removes it with a nil
@@ -207,12 +216,16 @@ func (f *followedOwner) settle() {
 		return
 	}
 	all, gone := 0, 0
-	for name, n := range m.names {
-		if there := n.service(name); isOurs(there) && there.GetAnnotations()[ownerKey] == f.Name {
-			if all++; n.offerOf(there) == nil {
-				gone++
+	for _, n := range m.names {
+		has, lacks := 0, 0
+		for _, there := range n.objects {
+			if m.isOurs(there) && there.GetAnnotations()[ownerKey] == f.Name {
+				if has = 1; n.offerOf(there) == nil {
+					lacks = 1
+				}
 			}
 		}
+		all, gone = all+has, gone+lacks
 	}
 	f.settled = true
 	if f.paused = gone >= guardCount && guardShare*gone > all; f.paused {

@@ -58,6 +58,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
@@ -208,7 +209,7 @@ func (m *Importer) connect(wrap func(http.RoundTripper) http.RoundTripper) error
 	}
 	m.server = access.Config.Host
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, mcsv1beta1.Install} {
 		if err := add(scheme); err != nil {
 			return err
 		}
@@ -218,13 +219,14 @@ func (m *Importer) connect(wrap func(http.RoundTripper) http.RoundTripper) error
 	}
 	core, err := m.client.Group(corev1.SchemeGroupVersion)
 	discovery, also := m.client.Group(discoveryv1.SchemeGroupVersion)
-	leases, too := m.client.Leases()
-	m.api = map[string]*rest.RESTClient{serviceKind: core, mapKind: core, sliceKind: discovery}
+	multicluster, too := m.client.Group(mcsVersion())
+	leases, at := m.client.Leases()
+	m.api = map[string]*rest.RESTClient{serviceKind: core, mapKind: core, sliceKind: discovery, importKind: multicluster, exportKind: multicluster}
 	m.election = &kube.Election{
 		Lease:  types.NamespacedName{Namespace: m.config.Target.Namespace, Name: anchor},
 		Leases: leases, Lead: m.lead, Noted: m.noteLease, Observed: m.noteLeader,
 	}
-	return cmp.Or(err, also, too)
+	return cmp.Or(err, also, too, at)
 }
 
 // Run follows the owners, and writes while this replica leads, until ctx ends. Objects stay.
@@ -294,13 +296,16 @@ func (m *Importer) readObjects(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	watched := map[string]runtime.Object{serviceKind: new(corev1.Service), sliceKind: new(discoveryv1.EndpointSlice)}
+	watched, namespace := map[string]runtime.Object{serviceKind: new(corev1.Service), sliceKind: new(discoveryv1.EndpointSlice)}, m.config.Target.Namespace
+	if m.config.Target.MCS {
+		watched[importKind], watched[exportKind], namespace = new(mcsv1beta1.ServiceImport), new(mcsv1beta1.ServiceExport), metav1.NamespaceAll
+	}
 	m.mu.Lock()
 	m.unread, m.listed = len(watched), false
 	m.mu.Unlock()
 	for kind, of := range watched {
 		watch := kube.Watch{
-			API: m.api[kind], Resource: kind, Namespace: m.config.Target.Namespace, Object: of,
+			API: m.api[kind], Resource: kind, Namespace: namespace, Object: of,
 			Store: &objectStore{importer: m, kind: kind}, Report: func(err error) { m.noteOutcome(kind, err) },
 		}
 		running.Go(func() { watch.Run(ctx) })
@@ -370,9 +375,12 @@ func keyOf(kind string, o object) objectKey {
 
 // nameOf returns the name that an object belongs to.
 func nameOf(o object) types.NamespacedName {
-	name := o.GetName()
-	if slice, ok := o.(*discoveryv1.EndpointSlice); ok {
-		name = slice.Labels[discoveryv1.LabelServiceName]
+	name, labels := o.GetName(), o.GetLabels()
+	if _, ok := o.(*discoveryv1.EndpointSlice); ok {
+		name = labels[discoveryv1.LabelServiceName]
+	}
+	if labels[managedBy] == mcsManager {
+		name = cmp.Or(labels[mcsv1beta1.LabelServiceName], name)
 	}
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: name}
 }
@@ -394,7 +402,7 @@ func (s *objectStore) Update(o any) error { return s.Add(o) }
 func (s *objectStore) Delete(o any) error {
 	s.importer.mu.Lock()
 	defer s.importer.mu.Unlock()
-	if gone := o.(object); s.importer.forgetObject(s.kind, gone) && isOurs(gone) {
+	if gone := o.(object); s.importer.forgetObject(s.kind, gone) && s.importer.isOurs(gone) {
 		s.importer.anchor = nil // somebody may have removed the ConfigMap, and with it everything
 	}
 	return nil

@@ -207,8 +207,19 @@ func metaOf(namespace, name string, anchor metav1.OwnerReference, o *offer) meta
 	}
 }
 
-// isOurs reports whether an importer has made an object.
-func isOurs(o metav1.Object) bool { return o != nil && o.GetLabels()[managedBy] == manager }
+// manager returns what the labels of the objects of this importer say. One that makes other objects may
+// write to the same namespace.
+func (m *Importer) manager() string {
+	if m.config.Target.MCS {
+		return mcsManager
+	}
+	return manager
+}
+
+// isOurs reports whether an importer of this kind has made an object.
+func (m *Importer) isOurs(o metav1.Object) bool {
+	return o != nil && o.GetLabels()[managedBy] == m.manager()
+}
 
 // serviceObjects returns the Service and the EndpointSlices of an offer, in the order in which they are
 // written: clients see no endpoints of a Service that could be somebody else's.
@@ -253,6 +264,9 @@ func overlay(under, over map[string]any) {
 
 // update returns an object as it is there with what is wanted of it, or nil where it has that.
 func update(there, wanted object) (object, error) {
+	if next, known := replaceImport(there, wanted); known {
+		return next, nil
+	}
 	is, err := runtime.DefaultUnstructuredConverter.ToUnstructured(there)
 	want, wrong := runtime.DefaultUnstructuredConverter.ToUnstructured(wanted)
 	if err = cmp.Or(err, wrong); err != nil {

@@ -82,6 +82,9 @@ func (m *Importer) reportImports() *status.Imports {
 		Config: m.config.File, Cluster: m.server, Namespace: m.config.Target.Namespace, As: "services",
 		Leads: m.queue != nil, Leader: m.leader, Refused: make(map[string]int), Requests: maps.Clone(m.codes),
 	}
+	if m.config.Target.MCS {
+		r.As, r.Namespace = "mcs", ""
+	}
 	for of, t := range m.trouble {
 		if r.Failure == "" || t.since.Before(r.Since) {
 			r.Failure, r.Since = of+": "+t.err.Error(), t.since.UTC()
@@ -126,7 +129,7 @@ func (m *Importer) problemsOf(name types.NamespacedName, n *importedName) (all [
 		case name.Name == "":
 			_, p.Rule = o.owner.objectName(o.service)
 			p.Object, p.Reason = "", status.ImportInvalidName
-		case n.holder == nil || n.holder == o:
+		case n.holder == nil || n.holder == o || m.config.Target.MCS:
 			continue
 		}
 		all = append(all, p)
@@ -212,7 +215,13 @@ func (m *Importer) explainName(name types.NamespacedName, n *importedName, isMea
 			e.Expires = o.owner.summary.Expires.UTC()
 		}
 	}
+	if m.config.Target.MCS {
+		e.Kind = "ServiceImport"
+	}
 	for _, there := range n.objects {
+		if m.config.Target.MCS && !m.isOurs(there) {
+			continue // what this cluster exports
+		}
 		switch there := there.(type) {
 		case *corev1.Service:
 			if there.Spec.ClusterIP != corev1.ClusterIPNone {

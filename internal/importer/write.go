@@ -107,32 +107,59 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 		return 0, err
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	n := m.names[name]
-	if n == nil || !m.listed {
-		defer m.mu.Unlock()
-		if m.listed {
-			return 0, nil
-		}
+	switch {
+	case !m.listed:
 		return 0, errUnread
+	case n == nil:
+		return 0, nil
 	}
-	until, kept := m.keptUntil(n, name)
 	since := n.changed
-	n.holder, n.kept, n.changed = n.chooseOffer(name), kept, time.Time{} // whatever changes from now on sets changed
+	n.changed = time.Time{} // whatever changes from now on sets it
+	m.mu.Unlock()
+	var refused refusal
+	if m.config.Target.MCS {
+		again, refused, err = m.writeImport(ctx, name, n)
+	} else {
+		again, refused, err = m.writeService(ctx, name, n, *owned)
+	}
+	if apierrors.IsAlreadyExists(err) {
+		refused, again, err = refusal{status.ImportNameTaken, "there is an object of the name that no importer has made"}, longestPause, nil
+	}
+	m.mu.Lock()
+	switch {
+	case err != nil:
+		n.changed = since
+	case refused.reason != "":
+		m.refuse(n, name, refused.reason, refused.rule)
+	default:
+		n.refused = nil
+	}
+	return again, err
+}
+
+// refusal is why a name has not the objects that it should have: a reason of package status, and a clause.
+type refusal struct{ reason, rule string }
+
+// writeService does the work of writeName for a Service and its EndpointSlices.
+func (m *Importer) writeService(ctx context.Context, name types.NamespacedName, n *importedName, owned metav1.OwnerReference) (again time.Duration, refused refusal, err error) {
+	m.mu.Lock()
+	until, kept := m.keptUntil(n, n.service(name))
+	n.holder, n.kept = m.chooseOffer(n, name), kept
 	there, o, service := maps.Clone(n.objects), n.holder, n.service(name)
 	m.mu.Unlock()
 	if kept {
-		return time.Until(until), nil
+		return time.Until(until), refused, nil
 	}
-
 	var wanted []object
-	reason, rule := "", ""
 	switch {
 	case o == nil: // nothing is wanted
-	case service != nil && !isOurs(service):
-		reason, rule = status.ImportNameTaken, "there is a Service of the name that no importer has made"
+	case service != nil && !m.isOurs(service):
+		refused = refusal{status.ImportNameTaken, "there is a Service of the name that no importer has made"}
 	default:
-		if wanted, again, rule = m.composeObjects(ctx, name, o, *owned); rule != "" {
-			reason = status.ImportNoEndpoint
+		if wanted, again, refused.rule = m.composeObjects(ctx, name, o, owned); refused.rule != "" {
+			refused.reason = status.ImportNoEndpoint
 		}
 		if again == unknownHosts {
 			again = retryHosts
@@ -143,26 +170,13 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 			wanted = []object{service} // and with it its address
 		}
 	}
-	if err = m.writeDifference(ctx, there, wanted); apierrors.IsAlreadyExists(err) {
-		reason, rule, again, err = status.ImportNameTaken, "there is an object of the name that no importer has made", longestPause, nil
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case err != nil:
-		n.changed = since
-	case reason != "":
-		m.refuse(n, name, reason, rule)
-	default:
-		n.refused = nil
-	}
-	return again, err
+	return again, refused, m.writeDifference(ctx, there, wanted)
 }
 
 // chooseOffer returns the offer that has a name, or nil: the one that its objects are of, or else the
-// first. The caller holds Importer.mu.
-func (n *importedName) chooseOffer(name types.NamespacedName) (first *offer) {
-	if there := n.service(name); isOurs(there) {
+// first. The caller holds mu.
+func (m *Importer) chooseOffer(n *importedName, name types.NamespacedName) (first *offer) {
+	if there := n.service(name); m.isOurs(there) {
 		if o := n.offerOf(there); o != nil {
 			return o
 		}
@@ -175,11 +189,10 @@ func (n *importedName) chooseOffer(name types.NamespacedName) (first *offer) {
 	return first
 }
 
-// keptUntil reports whether the objects of a name stay although no offer is theirs, because their owner
+// keptUntil reports whether an object of a name stays although no offer is its own, because its owner
 // may still offer the service, and until when. The caller holds mu.
-func (m *Importer) keptUntil(n *importedName, name types.NamespacedName) (until time.Time, kept bool) {
-	there := n.service(name)
-	if !isOurs(there) || n.offerOf(there) != nil {
+func (m *Importer) keptUntil(n *importedName, there object) (until time.Time, kept bool) {
+	if !m.isOurs(there) || n.offerOf(there) != nil {
 		return until, false
 	}
 	i := slices.IndexFunc(m.owners, func(f *followedOwner) bool { return f.Name == there.GetAnnotations()[ownerKey] })
@@ -193,6 +206,9 @@ func (m *Importer) keptUntil(n *importedName, name types.NamespacedName) (until 
 // composeObjects returns the objects of an offer, and when the addresses of its hosts are to be looked up
 // again: unknownHosts if nothing is known of one. Without objects, the rule says why there are none.
 func (m *Importer) composeObjects(ctx context.Context, name types.NamespacedName, o *offer, owned metav1.OwnerReference) (all []object, again time.Duration, rule string) {
+	if m.config.Target.MCS {
+		return m.composeImport(ctx, name)
+	}
 	s := o.service.Unpack()
 	addresses, again, unknown := m.resolveEndpoints(ctx, o.owner, s)
 	if unknown != "" {
@@ -213,7 +229,7 @@ func (m *Importer) writeDifference(ctx context.Context, there map[objectKey]obje
 		if service, ok := w.(*corev1.Service); ok {
 			kind = serviceKind
 			before, _ := there[keyOf(kind, w)].(*corev1.Service)
-			if before != nil && isOurs(before) && (before.Spec.ClusterIP == corev1.ClusterIPNone) != (service.Spec.ClusterIP == corev1.ClusterIPNone) {
+			if before != nil && m.isOurs(before) && (before.Spec.ClusterIP == corev1.ClusterIPNone) != (service.Spec.ClusterIP == corev1.ClusterIPNone) {
 				if err := m.remove(ctx, keyOf(kind, w), before); err != nil { // a virtual address cannot be taken away
 					return err
 				}
@@ -221,14 +237,14 @@ func (m *Importer) writeDifference(ctx context.Context, there map[objectKey]obje
 			}
 		}
 		key := keyOf(kind, w)
-		if err := m.put(ctx, key, there[key], w); err != nil {
+		if _, err := m.put(ctx, key, there[key], w); err != nil {
 			return err
 		}
 		delete(there, key)
 	}
-	for _, kind := range []string{serviceKind, sliceKind} {
+	for _, kind := range []string{importKind, serviceKind, sliceKind} {
 		for key, is := range there {
-			if key.kind == kind && isOurs(is) {
+			if key.kind == kind && m.isOurs(is) {
 				if err := m.remove(ctx, key, is); err != nil {
 					return err
 				}
@@ -238,19 +254,19 @@ func (m *Importer) writeDifference(ctx context.Context, there map[objectKey]obje
 	return nil
 }
 
-// put creates an object, or changes the one that is there.
-func (m *Importer) put(ctx context.Context, key objectKey, is, wanted object) error {
+// put creates an object, or changes the one that is there, and returns it.
+func (m *Importer) put(ctx context.Context, key objectKey, is, wanted object) (object, error) {
 	switch {
 	case is == nil:
-		return m.send(ctx, key, m.api[key.kind].Post().Body(wanted), wanted)
-	case !isOurs(is):
-		return apierrors.NewAlreadyExists(corev1.Resource(key.kind), key.name.Name)
+		return wanted, m.send(ctx, key, m.api[key.kind].Post().Body(wanted), wanted)
+	case !m.isOurs(is):
+		return nil, apierrors.NewAlreadyExists(corev1.Resource(key.kind), key.name.Name)
 	}
 	next, err := update(is, wanted)
 	if next == nil || err != nil {
-		return err
+		return is, err
 	}
-	return m.send(ctx, key, m.api[key.kind].Put().Name(key.name.Name).Body(next), next)
+	return next, m.send(ctx, key, m.api[key.kind].Put().Name(key.name.Name).Body(next), next)
 }
 
 // remove removes an object that was read.
