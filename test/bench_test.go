@@ -31,6 +31,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
 // Benchmarks are named for benchstat: `benchstat -col /plugin` sets the plugins
@@ -174,7 +175,7 @@ func filled(b *testing.B, all []*federation.Service) *registry.Registry {
 	b.Helper()
 	r := registry.New()
 	must.Get(r.Set(all))(b)
-	r.Subscribe().Close() // the registry sorts the names once, now
+	registrytest.Subscribe(r).Close() // the registry sorts the names once, now
 	return r
 }
 

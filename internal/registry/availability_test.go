@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
 // TestSubscriptionOfAnUnavailableRegistry waits for an event when the registry becomes
@@ -22,9 +23,9 @@ import (
 func TestSubscriptionOfAnUnavailableRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New()
-		s := r.Subscribe()
+		s := registrytest.Listen(r)
 		defer s.Close()
-		drain(s)
+		drain(s.Subscription)
 		go func() {
 			synctest.Wait() // for Next
 			r.SetUnavailable("away", time.Time{})
@@ -32,14 +33,14 @@ func TestSubscriptionOfAnUnavailableRegistry(t *testing.T) {
 		if e, err := s.NextEvent(t.Context()); status.Code(err) != codes.Unavailable {
 			t.Errorf("Next gave %v, %v, expected Unavailable", e, err)
 		}
-		other := r.Subscribe()
+		other := registrytest.Listen(r)
 		defer other.Close()
 		upsert(t, r, service("a", 1))
 		if e, err := other.NextEvent(t.Context()); status.Code(err) != codes.Unavailable {
 			t.Errorf("Next of a new subscription gave %v, %v, expected Unavailable", e, err)
 		}
 		r.SetUnavailable("", time.Time{})
-		if got := drain(other); len(got) > 0 {
+		if got := drain(other.Subscription); len(got) > 0 {
 			t.Errorf("a subscription of before was told %v", got)
 		}
 	})
@@ -50,11 +51,9 @@ func TestSubscriptionOfAnUnavailableRegistry(t *testing.T) {
 func TestEndOfAnIncompleteRegistry(t *testing.T) {
 	r := registry.New()
 	r.SetComplete(false)
-	foreign, s := r.SubscribeAs(registry.Consumer{}), r.SubscribeAs(registry.Consumer{Awaits: true})
+	foreign, s := registrytest.ListenAs(r, registry.Consumer{}), registrytest.Subscribe(r)
 	defer s.Close()
-	select {
-	case <-foreign.Done():
-	default:
+	if !foreign.IsOver() {
 		t.Error("a subscriber that does not await the end can subscribe")
 	}
 	upsert(t, r, service("a", 1))
@@ -91,9 +90,9 @@ func TestEndIsNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New()
 		r.SetComplete(false)
-		s := r.Subscribe()
+		s := registrytest.Listen(r)
 		defer s.Close()
-		drain(s)
+		drain(s.Subscription)
 		go func() {
 			synctest.Wait() // for Next
 			r.SetComplete(true)
@@ -112,7 +111,7 @@ func TestEndBehindTheLastUpdate(t *testing.T) {
 	t.Parallel()
 	r := registry.New()
 	r.SetComplete(false)
-	s := r.Subscribe()
+	s := registrytest.Subscribe(r)
 	defer s.Close()
 	if updates := s.TakeUpdates(nil, 1); len(updates) != 0 {
 		t.Errorf("before there is anything: %v", updates)

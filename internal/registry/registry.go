@@ -234,7 +234,7 @@ func (r *Registry) showVersion(next *catalogVersion) {
 			if views != nil {
 				to, known := views[s]
 				if !known { // it has come since
-					to = viewOf(next.policy, s)
+					to = viewOf(next.policy, s.ids)
 				}
 				r.addSubscription(s, to)
 				differs = difference(viewChange{v, to})
@@ -256,7 +256,7 @@ func (r *Registry) subscriberViews(p *policy.Policy) map[*Subscription]consumerV
 	}
 	r.mu.Unlock()
 	for s := range views {
-		views[s] = viewOf(p, s)
+		views[s] = viewOf(p, s.ids)
 	}
 	return views
 }
@@ -380,6 +380,3 @@ func (r *Registry) Upsert(s *federation.Service) (bool, error) {
 func (r *Registry) Delete(name string) bool {
 	return r.UpdateEncoded(nil, []string{name}) != Difference{}
 }
-
-// Len returns the number of services.
-func (r *Registry) Len() int { return r.newest.Load().services }

@@ -40,7 +40,7 @@ func takeN(t *testing.T, s *registry.Subscription, n int) []string {
 
 func TestSetReturnsTheDifference(t *testing.T) {
 	r := registry.New()
-	s := r.Subscribe()
+	s := registrytest.Subscribe(r)
 	defer s.Close()
 	drain(s)
 
@@ -72,7 +72,7 @@ func TestSetReturnsTheDifference(t *testing.T) {
 func TestUpdateEncoded(t *testing.T) {
 	r := registry.New()
 	set(t, r, []*federation.Service{service("a", 1), service("b", 1), service("c", 1), service("d", 1)})
-	s := r.Subscribe()
+	s := registrytest.Subscribe(r)
 	defer s.Close()
 	drain(s)
 	same := encoded(t, service("a", 1))
@@ -114,7 +114,7 @@ func TestUpdateEncoded(t *testing.T) {
 			t.Errorf("%s: unexpected events (-want +got):\n%s", step.name, diff)
 		}
 	}
-	if r.Len() != 4 || r.Lookup("a") != same {
+	if len(r.Held()) != 4 || r.Lookup("a") != same {
 		t.Errorf("the registry has %v, expected what it was given", current(r))
 	}
 }
@@ -124,7 +124,7 @@ func TestEqualServiceIsNoChange(t *testing.T) {
 	if changed, err := r.Upsert(service("a", 1)); err != nil || !changed {
 		t.Errorf("a new service is a change, got %v, %v", changed, err)
 	}
-	s := r.Subscribe()
+	s := registrytest.Subscribe(r)
 	defer s.Close()
 	drain(s)
 	if changed, err := r.Upsert(service("a", 1)); err != nil || changed {
@@ -136,7 +136,7 @@ func TestEqualServiceIsNoChange(t *testing.T) {
 	if r.Delete("b") {
 		t.Error("an unknown service cannot be deleted")
 	}
-	if !r.Delete("a") || r.Len() != 0 {
+	if !r.Delete("a") || len(r.Held()) != 0 {
 		t.Error("a known service can be deleted")
 	}
 }
@@ -144,7 +144,7 @@ func TestEqualServiceIsNoChange(t *testing.T) {
 func TestSubscriptionCoalesces(t *testing.T) {
 	r := registry.New()
 	set(t, r, []*federation.Service{service("a", 1), service("b", 1), service("c", 1), service("d", 1)})
-	s := r.Subscribe()
+	s := registrytest.Subscribe(r)
 	defer s.Close()
 
 	got := takeN(t, s, 2) // a and b
@@ -177,7 +177,7 @@ func TestSubscriptionCoalesces(t *testing.T) {
 func TestSubscriptionBacklogIsBounded(t *testing.T) {
 	r := registry.New()
 	set(t, r, []*federation.Service{service("a", 1), service("b", 1)})
-	s := r.Subscribe() // takes only the first service
+	s := registrytest.Subscribe(r) // takes only the first service
 	defer s.Close()
 	takeN(t, s, 1)
 	for i := range 1000 {
@@ -207,7 +207,7 @@ func TestSubscriptionMemory(t *testing.T) {
 		}
 	}
 	change(1)
-	s := r.Subscribe()
+	s := registrytest.Subscribe(r)
 	defer s.Close()
 	s.TakeUpdates(nil, 2*services)
 	begin := heap()
@@ -239,14 +239,14 @@ func BenchmarkSubscribe(b *testing.B) {
 	}
 	for b.Loop() {
 		upsert(b, r, service("new", 1))
-		r.Subscribe().Close()
+		registrytest.Subscribe(r).Close()
 		r.Delete("new")
 	}
 }
 
 func TestSubscriptionClose(t *testing.T) {
 	r := registry.New()
-	s := r.Subscribe()
+	s := registrytest.Subscribe(r)
 	drain(s)
 	s.Close()
 	upsert(t, r, service("a", 1))
@@ -261,7 +261,7 @@ func TestSubscriptionClose(t *testing.T) {
 func TestSubscriptionNextWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := registry.New()
-		s := r.Subscribe()
+		s := registrytest.Listen(r)
 		defer s.Close()
 		errStop := errors.New("stop")
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -205,7 +205,7 @@ type WithheldService struct {
 func (s *Subscription) Resume(f MessageForm, theirs resume.Digests) *Resumption {
 	r := s.registry
 	shown := r.shown.Load()
-	v := viewOf(shown.policy, s)
+	v := viewOf(shown.policy, s.ids)
 	ours := shown.offerFor(resumeRequest{formedView{v, f}, len(theirs)}, &r.digesting)
 	resumed := &Resumption{Selection: ours.digests.DifferingBuckets(theirs)}
 	for leaf, sum := range ours.sums {

@@ -108,10 +108,8 @@ func (r *Registry) AudiencesOf(name string) []Audience {
 	r.mu.Lock()
 	e := r.shown.Load().findEntry(name)
 	for v, class := range r.classes {
-		told = append(told, Audience{ClassStats: ClassStats{Consumers: len(class)}, Everybody: v.whole, Rule: e.ruleIn(v), Service: e.serviceIn(v)})
-		if !v.whole {
-			told[len(told)-1].Rules = v.class.RuleNumbers()
-		}
+		class := ClassStats{Rules: v.class.RuleNumbers(), Consumers: len(class)}
+		told = append(told, Audience{ClassStats: class, Everybody: v.whole, Rule: e.ruleIn(v), Service: e.serviceIn(v)})
 	}
 	r.mu.Unlock()
 	slices.SortFunc(told, func(a, b Audience) int { return slices.Compare(a.Rules, b.Rules) })

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"cmp"
-	"context"
 	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
@@ -13,13 +12,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
-
-// Subscribe returns a subscription to the whole catalog, as it is now and as it changes, whatever
-// the policy. While the registry is unavailable, the subscription is over at once. The caller
-// closes it.
-func (r *Registry) Subscribe() *Subscription {
-	return r.openSubscription(&Subscription{everything: true, awaits: true, begun: time.Now()})
-}
 
 // Consumer is a subscriber that gets what the policy lets it have.
 type Consumer struct {
@@ -41,28 +33,21 @@ type Consumer struct {
 	Silent bool
 }
 
-// SubscribeAs returns a subscription of a consumer to what the policy lets it have; without a
-// policy, to everything.
+// SubscribeAs returns a subscription of a consumer to what the policy lets it have, as it is now
+// and as it changes; without a policy, to everything. While the registry is unavailable, the
+// subscription is over at once. The caller closes it.
 func (r *Registry) SubscribeAs(c Consumer) *Subscription {
-	s := &Subscription{ids: c.IDs, stop: c.Stop, awaits: c.Awaits}
+	s := &Subscription{registry: r, ids: c.IDs, stop: c.Stop, told: emptyVersion, wake: make(chan struct{}, 1)}
 	if !c.Silent {
 		s.begun = time.Now()
 	}
-	return r.openSubscription(s)
-}
-
-// openSubscription opens a subscription that has been told nothing, and returns it. The
-// subscription is over at once while the registry is unavailable.
-func (r *Registry) openSubscription(s *Subscription) *Subscription {
-	s.registry, s.told = r, emptyVersion
-	s.wake, s.over = make(chan struct{}, 1), make(chan struct{})
 	for {
 		p := r.shown.Load().policy
-		v := viewOf(p, s)
+		v := viewOf(p, s.ids)
 		r.mu.Lock()
 		if shown := r.shown.Load(); shown.policy == p {
 			defer r.mu.Unlock()
-			if shown.unavailable != "" || shown.incomplete && !s.awaits {
+			if shown.unavailable != "" || shown.incomplete && !c.Awaits {
 				s.endUnavailable(shown.lost)
 			} else {
 				r.addSubscription(s, v)
@@ -83,17 +68,12 @@ func (r *Registry) openSubscription(s *Subscription) *Subscription {
 // is taken is taken once, in its latest version. So no change is lost, and a service that changes
 // all the time does not keep others waiting.
 type Subscription struct {
-	// Read-only after Subscribe.
+	// Read-only after SubscribeAs.
 
-	registry   *Registry
-	everything bool            // whatever the policy
-	ids        []federation.ID // of the consumer, unless it is told everything
-	awaits     bool            // as Consumer has it
-
-	stop func(time.Time) // Consumer.Stop, which is called with the registry locked
-
-	wake chan struct{} // holds one value when there may be something to take
-	over chan struct{} // closed when it ends because the registry is unavailable
+	registry *Registry
+	ids      []federation.ID // of the consumer
+	stop     func(time.Time) // Consumer.Stop, which is called with the registry locked
+	wake     chan struct{}   // holds one value when there may be something to take
 
 	policy *policy.Policy // in force when updates were taken last; owned by the caller of TakeUpdates
 
@@ -204,29 +184,6 @@ func (s *Subscription) endUnavailable(lost time.Time) {
 	if s.stop != nil {
 		s.stop(lost)
 	}
-	close(s.over)
-}
-
-// NextEvent waits for the next event and returns it. It fails when ctx ends, with its cause, and
-// once the registry has become unavailable, with a status of the code Unavailable. Only one
-// goroutine may call NextEvent at a time.
-func (s *Subscription) NextEvent(ctx context.Context) (wire.Event, error) {
-	for ctx.Err() == nil {
-		if updates := s.TakeUpdates(nil, 1); len(updates) > 0 {
-			return updates[0].DecodedEvent(), nil
-		}
-		select {
-		case <-s.over:
-			return wire.Event{}, ErrUnavailable
-		default:
-		}
-		select {
-		case <-s.wake:
-		case <-s.over:
-		case <-ctx.Done():
-		}
-	}
-	return wire.Event{}, context.Cause(ctx)
 }
 
 // Update is an event with what a server needs to know about it.
@@ -284,10 +241,6 @@ func (s *Subscription) UnsentCount() int {
 // Wake returns a channel that has a value when there may be updates to take.
 func (s *Subscription) Wake() <-chan struct{} { return s.wake }
 
-// Done returns a channel that is closed when the subscription ends because the registry is
-// unavailable.
-func (s *Subscription) Done() <-chan struct{} { return s.over }
-
 // maxSkipped bounds the services that one call of TakeUpdates passes over because they are hidden
 // from the subscriber. Others wait for the lock meanwhile.
 const maxSkipped = 4096
@@ -323,7 +276,7 @@ func (s *Subscription) TakeUpdates(updates []Update, n int) []Update {
 		if u, ok := s.updateFor(p, shown); ok {
 			updates = append(updates, u)
 		} else if skip--; skip == 0 {
-			s.wakeUp()
+			wake.Up(s.wake)
 			break
 		}
 	}
@@ -331,7 +284,7 @@ func (s *Subscription) TakeUpdates(updates []Update, n int) []Update {
 		s.finishCursor(s.registry.shown.Load())
 	}
 	if len(updates) == end && (s.told != nil || !s.marked) { // there may be more, or the end
-		s.wakeUp()
+		wake.Up(s.wake)
 	}
 	return updates
 }
@@ -434,7 +387,7 @@ func (s *Subscription) followVersion(before *catalogVersion, v consumerView, to 
 	case s.later.IsZero():
 		s.later = now
 	}
-	s.wakeUp()
+	wake.Up(s.wake)
 }
 
 // subscriberPosition says how far a subscriber is: how many services it has yet to be told until it
@@ -481,6 +434,3 @@ func (s *Subscription) oldestChange() time.Time {
 		return s.since
 	}
 }
-
-// wakeUp puts a value into the channel of Wake.
-func (s *Subscription) wakeUp() { wake.Up(s.wake) }

@@ -21,16 +21,8 @@ type consumerView struct {
 	class policy.ConsumerClass // unless whole
 }
 
-// viewOf returns what a policy lets a subscription see.
-func viewOf(p *policy.Policy, s *Subscription) consumerView {
-	if s.everything {
-		return consumerView{whole: true}
-	}
-	return viewFor(p, s.ids)
-}
-
-// viewFor returns what a policy lets a consumer with these identities see.
-func viewFor(p *policy.Policy, ids []federation.ID) consumerView {
+// viewOf returns what a policy lets a consumer with these identities see.
+func viewOf(p *policy.Policy, ids []federation.ID) consumerView {
 	if p == nil {
 		return consumerView{whole: true}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
 // Rule 1: what a source has is published at once. The end of the catalog waits for all of them,
@@ -311,7 +312,7 @@ func TestPath(t *testing.T) {
 			{"2", wire.OwnerPath{"two"}, wire.OwnerPath{"two", own}},
 			{"2", nil, wire.OwnerPath{"three", own}},
 		} {
-			subscription := s.registry.Subscribe()
+			subscription := registrytest.Listen(s.registry)
 			defer subscription.Close()
 			must.Get(subscription.NextEvent(t.Context()))(t)
 			must.Do(t, s.parts[tt.source].SetPath(tt.path))

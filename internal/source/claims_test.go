@@ -28,12 +28,12 @@ func TestManyShareAnFqdn(t *testing.T) {
 	c.parts[1].Replace(parts[1])
 	for range 2 {
 		c.parts[0].Update(parts[0], nil)
-		if hidden := c.Status().Sources[1].Hidden; hidden != n || c.registry.Len() != n {
-			t.Fatalf("%d services are published, and %d of the second source hidden", c.registry.Len(), hidden)
+		if hidden := c.Status().Sources[1].Hidden; hidden != n || c.registry.Stats().Services != n {
+			t.Fatalf("%d services are published, and %d of the second source hidden", c.registry.Stats().Services, hidden)
 		}
 		c.parts[0].Update(nil, names)
-		if hidden := c.Status().Sources[1].Hidden; hidden != 0 || c.registry.Len() != n {
-			t.Fatalf("%d services are published, and %d of the second source hidden", c.registry.Len(), hidden)
+		if hidden := c.Status().Sources[1].Hidden; hidden != 0 || c.registry.Stats().Services != n {
+			t.Fatalf("%d services are published, and %d of the second source hidden", c.registry.Stats().Services, hidden)
 		}
 	}
 }

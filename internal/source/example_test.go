@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
 // directory is a source: each file of a directory is a service, its name is what stands
@@ -110,7 +111,7 @@ func Example() {
 	running.Go(func() { _ = catalog.Run(ctx) })
 
 	<-catalog.Published()
-	subscription := registry.Subscribe()
+	subscription := registrytest.Listen(registry)
 	defer subscription.Close()
 	next := func() {
 		switch event, err := subscription.NextEvent(ctx); {

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
 // oracle says what is published, by looking at everything.
@@ -90,7 +91,7 @@ func (o *oracle) publishes() (all map[string]*wire.EncodedService, hidden map[st
 
 // subscriber holds what a consumer would hold.
 type subscriber struct {
-	*registry.Subscription
+	*registrytest.Listener
 
 	services map[string]string // the bytes of each, by name
 	fqdns    map[string]string
@@ -198,7 +199,7 @@ func (r *rig) check() {
 		texts[name], fqdns[name] = bytesOf(r.T, s), s.FQDN()
 	}
 	if r.subscriber == nil {
-		r.subscriber = &subscriber{r.registry.Subscribe(), make(map[string]string), make(map[string]string), false}
+		r.subscriber = &subscriber{registrytest.Listen(r.registry), make(map[string]string), make(map[string]string), false}
 		r.Cleanup(r.subscriber.Close)
 		r.hear(nil, nil)
 	} else {

@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	servicekit "github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
 // encoded returns a service of that name with the fqdn <host>.example.org, encoded anew
@@ -188,7 +189,7 @@ func (s *stage) expect(when string, want ...string) {
 func (s *stage) expectUnavailable(when, text string) {
 	s.Helper()
 	synctest.Wait()
-	subscription := s.registry.Subscribe()
+	subscription := registrytest.Listen(s.registry)
 	defer subscription.Close()
 	if event, err := subscription.NextEvent(s.Context()); status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), text) {
 		s.Errorf("%s: a subscriber gets %v, %v, expected Unavailable without the reason %s", when, event.Operation, err, text)
@@ -202,7 +203,7 @@ func (s *stage) expectUnavailable(when, text string) {
 func (s *stage) expectOpen(when string, want ...string) {
 	s.Helper()
 	synctest.Wait()
-	subscription := s.registry.Subscribe()
+	subscription := registrytest.Subscribe(s.registry)
 	defer subscription.Close()
 	var got []string
 	for _, u := range subscription.TakeUpdates(nil, 1000) {
@@ -215,7 +216,7 @@ func (s *stage) expectOpen(when string, want ...string) {
 	if !slices.Equal(got, want) {
 		s.Errorf("%s: %q is published, expected %q", when, got, want)
 	}
-	foreign := s.registry.SubscribeAs(registry.Consumer{})
+	foreign := registrytest.ListenAs(s.registry, registry.Consumer{})
 	defer foreign.Close()
 	if _, err := foreign.NextEvent(s.Context()); status.Code(err) != codes.Unavailable {
 		s.Errorf("%s: a subscriber that does not await the end gets %v, expected Unavailable", when, err)
@@ -226,7 +227,7 @@ func (s *stage) expectOpen(when string, want ...string) {
 // end.
 func published(t *testing.T, r *registry.Registry) []string {
 	t.Helper()
-	subscription := r.Subscribe()
+	subscription := registrytest.Listen(r)
 	defer subscription.Close()
 	var list []string
 	for {

@@ -21,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
@@ -45,7 +46,7 @@ func told(e wire.Event) string {
 // why it is unavailable.
 func published(t *testing.T, r *registry.Registry) string {
 	t.Helper()
-	s := r.Subscribe()
+	s := registrytest.Listen(r)
 	defer s.Close()
 	var services []string
 	for {

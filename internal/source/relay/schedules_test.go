@@ -482,7 +482,7 @@ func (s *simulation) incomplete() string {
 			}
 			n++
 		}
-		if n != len(s.current) || t.relay && t.registry.Len() != n {
+		if n != len(s.current) || t.relay && t.registry.Stats().Services != n {
 			return fmt.Sprintf("%s has %d services of %d", t.name, n, len(s.current))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
 )
 
 // tier is a process of the simulation: the origin, which has only a registry, a relay, or
@@ -94,7 +95,7 @@ func (q *queue) take(before time.Time) []item {
 
 // pump carries what a subscription says to the queue until either ends. Lost is since when the
 // origin is lost, if that ends it.
-func (q *queue) pump(ctx context.Context, s *registry.Subscription, path wire.OwnerPath, lost *atomic.Pointer[time.Time]) {
+func (q *queue) pump(ctx context.Context, s *registrytest.Listener, path wire.OwnerPath, lost *atomic.Pointer[time.Time]) {
 	defer s.Close()
 	for first := true; ; first = false {
 		ev, err := s.NextEvent(ctx)
@@ -222,7 +223,7 @@ func (t *tier) open(now time.Time) {
 	t.tierStream = tierStream{to: other, close: cancel, queue: new(queue)}
 	other.serves = append(other.serves, cancel)
 	var lost atomic.Pointer[time.Time]
-	subscription := other.registry.SubscribeAs(registry.Consumer{Stop: func(at time.Time) { lost.Store(&at) }})
+	subscription := registrytest.ListenAs(other.registry, registry.Consumer{Stop: func(at time.Time) { lost.Store(&at) }})
 	go t.queue.pump(ctx, subscription, other.registry.Path(), &lost)
 }
 

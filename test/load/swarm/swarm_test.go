@@ -47,7 +47,7 @@ func TestSwarm(t *testing.T) {
 		t.Helper()
 		await.Eventually(t, func() string {
 			r = c.report()
-			if r.complete == consumers && r.services == int64(consumers*published.Len()) && r.kinds == 1 && done(r) {
+			if r.complete == consumers && r.services == int64(consumers*published.Stats().Services) && r.kinds == 1 && done(r) {
 				return ""
 			}
 			return fmt.Sprintf("%s: %+v", what, r)

@@ -39,7 +39,7 @@ type truth struct {
 // Told returns what a subscriber is told of the service of that name, or nil.
 func (m truth) Told(p *Peer, name string) *federation.Service {
 	s := m.Services[name]
-	if s == nil || m.absent || p.Everything {
+	if s == nil || m.absent {
 		return s
 	}
 	return policytest.ToldService(m.rules, p.IDs, s)
@@ -47,10 +47,9 @@ func (m truth) Told(p *Peer, name string) *federation.Service {
 
 // Peer is a subscriber with what it has been told.
 type Peer struct {
-	*registry.Subscription
+	*Listener
 
-	Everything bool            // whether it is told that whatever the policy
-	IDs        []federation.ID // of the consumer, unless it is told everything
+	IDs []federation.ID // of the consumer
 
 	Held    map[string]*federation.Service
 	Ended   bool
@@ -279,10 +278,6 @@ func (m *Model) Do(op byte) {
 	case 10:
 		switch {
 		case len(m.Peers) > 5 || m.away:
-		case m.IntN(5) == 0:
-			p := m.newPeer(r.Subscribe(), nil)
-			p.Everything = true
-			m.Peers = append(m.Peers, p)
 		case m.IntN(2) == 0:
 			m.Peers = append(m.Peers, m.comeBack(m.IDs(), m.Remembered(), 1<<m.IntN(10)))
 		default:
@@ -314,11 +309,11 @@ func (m *Model) Do(op byte) {
 
 // subscribe returns a subscriber that holds nothing.
 func (m *Model) subscribe(ids []federation.ID) *Peer {
-	return m.newPeer(m.Registry.SubscribeAs(registry.Consumer{IDs: ids, Awaits: true}), ids)
+	return m.newPeer(ListenAs(m.Registry, registry.Consumer{IDs: ids, Awaits: true}), ids)
 }
 
-func (m *Model) newPeer(s *registry.Subscription, ids []federation.ID) *Peer {
-	p := &Peer{Subscription: s, IDs: ids, Held: make(map[string]*federation.Service)}
+func (m *Model) newPeer(l *Listener, ids []federation.ID) *Peer {
+	p := &Peer{Listener: l, IDs: ids, Held: make(map[string]*federation.Service)}
 	if !m.open {
 		p.catalog = make(map[string]bool)
 	}
@@ -378,7 +373,7 @@ func (m *Model) Check() {
 	classes, compiled := m.Registry.Stats().Classes, m.compile(m.tb)
 	for _, p := range m.Peers {
 		m.checkPeer(p)
-		if compiled == nil || p.Everything {
+		if compiled == nil {
 			continue
 		}
 		rules := compiled.ClassOf(p.IDs).RuleNumbers()
@@ -417,16 +412,6 @@ func (m *Model) Visible(p *Peer) map[string]*federation.Service {
 		}
 	}
 	return visible
-}
-
-// IsOver reports whether the subscription has ended.
-func (p *Peer) IsOver() bool {
-	select {
-	case <-p.Done():
-		return true
-	default:
-		return false
-	}
 }
 
 // Finish lets every subscriber take all that there is.
@@ -614,7 +599,7 @@ func (m *Model) comeBack(ids []federation.ID, state map[string]*federation.Servi
 	m.counts.Lock()
 	defer m.counts.Unlock()
 	m.Resumed++
-	p := m.newPeer(resumed.Subscription, ids)
+	p := m.newPeer(resumed.Listener, ids)
 	for name, s := range state {
 		if _, err := Plain.ResourceValue(Encoded(m.tb, s)); err == nil && !resumed.Selection.HasName(name) {
 			p.Held[name] = s

@@ -4,9 +4,11 @@
 package registrytest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
@@ -132,6 +134,67 @@ func Drain(s *registry.Subscription) []string {
 	}
 }
 
+// Subscribe subscribes to a registry that has no policy.
+func Subscribe(r *registry.Registry) *registry.Subscription {
+	return r.SubscribeAs(registry.Consumer{Awaits: true})
+}
+
+// Listener is a subscriber that waits for events.
+type Listener struct {
+	*registry.Subscription
+	over chan struct{} // closed when it ends because the registry is unavailable
+}
+
+// Listen subscribes to a registry, as Subscribe does.
+func Listen(r *registry.Registry) *Listener {
+	return ListenAs(r, registry.Consumer{Awaits: true})
+}
+
+// ListenAs subscribes to a registry as a consumer.
+func ListenAs(r *registry.Registry, c registry.Consumer) *Listener {
+	l, stop := &Listener{over: make(chan struct{})}, c.Stop
+	c.Stop = func(lost time.Time) {
+		if stop != nil {
+			stop(lost)
+		}
+		close(l.over)
+	}
+	l.Subscription = r.SubscribeAs(c)
+	return l
+}
+
+// NextEvent waits for the next event and returns it. It fails when ctx ends, with its cause, and
+// once the registry has become unavailable, with a status of the code Unavailable. Only one
+// goroutine may call NextEvent at a time.
+func (l *Listener) NextEvent(ctx context.Context) (wire.Event, error) {
+	for ctx.Err() == nil {
+		if updates := l.TakeUpdates(nil, 1); len(updates) > 0 {
+			return updates[0].DecodedEvent(), nil
+		}
+		select {
+		case <-l.over:
+			return wire.Event{}, registry.ErrUnavailable
+		default:
+		}
+		select {
+		case <-l.Wake():
+		case <-l.over:
+		case <-ctx.Done():
+		}
+	}
+	return wire.Event{}, context.Cause(ctx)
+}
+
+// IsOver reports whether the subscription has ended because the registry is unavailable.
+func (l *Listener) IsOver() bool {
+	select {
+	case <-l.over:
+		return true
+	default:
+		return false
+	}
+}
+
 // Subscribers returns how many subscribers a registry has.
 func Subscribers(r *registry.Registry) int {
 	n := 0
@@ -158,14 +221,14 @@ func SumOf(tb testing.TB, f registry.MessageForm, services map[string]*federatio
 
 // Resumed is a subscription that does not begin with the whole catalog.
 type Resumed struct {
-	*registry.Subscription
+	*Listener
 	*registry.Resumption
 }
 
 // ResumeAs subscribes as a consumer that holds what has these digests. It returns nil where
 // that has to be told everything.
 func ResumeAs(r *registry.Registry, ids []federation.ID, f registry.MessageForm, theirs resume.Digests) *Resumed {
-	s := r.SubscribeAs(registry.Consumer{IDs: ids, Awaits: true})
+	s := ListenAs(r, registry.Consumer{IDs: ids, Awaits: true})
 	if held := s.Resume(f, theirs); held != nil {
 		return &Resumed{s, held}
 	}
