@@ -175,16 +175,17 @@ func normalizeName(s string) (string, error) {
 	if len(s) > 4*maxNameLength {
 		return "", errNameTooLong // before the work of IDNA, which is linear in it
 	}
-	lower := asciiLower(s)
-	if isASCII(lower) && !strings.Contains(lower, "xn--") {
-		return lower, nil
+	if isASCII(s) {
+		if s = strings.ToLower(s); !strings.Contains(s, "xn--") {
+			return s, nil
+		}
 	}
-	if !utf8.ValidString(lower) {
+	if !utf8.ValidString(s) {
 		return "", errNameIDNA // package idna takes it for a name with U+FFFD
 	}
 	// RFC 5891 section 5. STD3 rules are off because they refuse '_';
 	// checkLabel applies ours afterwards.
-	ascii, err := idna.New(idna.MapForLookup(), idna.StrictDomainName(false)).ToASCII(lower)
+	ascii, err := idna.New(idna.MapForLookup(), idna.StrictDomainName(false)).ToASCII(s)
 	if err != nil {
 		return "", errNameIDNA // err shows the label as the peer sent it
 	}
@@ -240,20 +241,4 @@ func isASCII(s string) bool {
 		}
 	}
 	return true
-}
-
-// asciiLower folds A-Z only: the mapping of other letters belongs to IDNA.
-func asciiLower(s string) string {
-	for i := range len(s) {
-		if 'A' <= s[i] && s[i] <= 'Z' {
-			b := []byte(s)
-			for j := i; j < len(b); j++ {
-				if 'A' <= b[j] && b[j] <= 'Z' {
-					b[j] += 'a' - 'A'
-				}
-			}
-			return string(b)
-		}
-	}
-	return s
 }

@@ -224,7 +224,7 @@ func (c *Catalog) OpenStream(now time.Time) {
 	c.EndStream(now, now)
 	c.EndRestore(false)
 	c.generation++
-	c.count.resetCurrent()
+	c.count.current = 0
 	c.limited = 0
 	c.fqdns.forgetRefused()
 	c.leftOut = leftOut{before: c.leftOut.shownCount()}

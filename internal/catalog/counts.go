@@ -31,7 +31,3 @@ func (c *recordCounts) addRecord(r nameRecord, by int, generation, live uint32) 
 		c.current += int64(by) * int64(r.octets)
 	}
 }
-
-// resetCurrent sets the size of the current generation to 0, because a new stream has announced
-// nothing yet.
-func (c *recordCounts) resetCurrent() { c.current = 0 }

@@ -33,7 +33,7 @@ func (c *Catalog) newNameRecord(id string, p packed.Service, s *federation.Servi
 
 // nameOnly returns a record without a service, for a name whose version was not admitted.
 func nameOnly(name, id string) nameRecord {
-	return nameRecord{octets: uint32(sizeOfName(name) + sizeOfID(name, id))} //nolint:gosec // a short string
+	return nameRecord{octets: uint32(int64(perName+len(name)) + sizeOfID(name, id))} //nolint:gosec // a short string
 }
 
 // upsertService stores the service s, packed as p, as announced by the current stream, and returns

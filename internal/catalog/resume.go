@@ -11,10 +11,8 @@ func (c *Catalog) ResumableServices() []packed.Service {
 		return nil
 	}
 	services := make([]packed.Service, 0, c.count.services)
-	for _, r := range c.records.allRecords() {
-		if !r.service.IsZero() {
-			services = append(services, r.service)
-		}
+	for p := range c.All() {
+		services = append(services, p)
 	}
 	return services
 }

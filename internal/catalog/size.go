@@ -69,9 +69,6 @@ func Size(s *federation.Service, shared bool) int64 {
 	return int64(n)
 }
 
-// sizeOfName returns what a name without a service counts.
-func sizeOfName(name string) int64 { return int64(perName + len(name)) }
-
 // sizeOfID returns what the ID of a service counts: nothing where it is the name.
 func sizeOfID(name, id string) int64 {
 	if id == "" || id == name {
