@@ -128,3 +128,14 @@ func FormatSize(size int64) string {
 
 // sizeUnits has the units of a size, each 1024 times the one before.
 var sizeUnits = []string{"B", "KiB", "MiB", "GiB", "TiB"}
+
+// WholeNumber returns a function that takes a whole number from 1 to most.
+func WholeNumber(most int) func(text string) (int, error) {
+	return func(text string) (int, error) {
+		number, err := strconv.Atoi(text)
+		if err != nil || number < 1 || number > most {
+			return 0, fmt.Errorf("%s is not a whole number from 1 to %d", safetext.Quote(text), most)
+		}
+		return number, nil
+	}
+}

@@ -68,7 +68,7 @@ func valueFormats() map[string]problem.Format {
 		"tag":        textFormat(fmt.Sprintf("has more than %d characters", limits.TagBytes), func(text string) bool { return len(text) <= limits.TagBytes }),
 		"trust":      textFormat("is not a trust domain such as partner.example", isTrustDomain),
 		"version":    problem.FormatOf(wire.ParseVersion),
-		"window":     problem.FormatOf(wholeNumber(owner.MaxWindow)),
+		"window":     problem.FormatOf(setting.WholeNumber(owner.MaxWindow)),
 		"word":       textFormat(fmt.Sprintf("is not 1 to %d characters of ASCII without blanks", mostText), isWord),
 		"zone":       problem.FormatOf(parseZone),
 	}
@@ -94,17 +94,6 @@ func oneOf(rule string, words map[string]any) problem.Format {
 			return value, nil
 		}
 		return nil, fmt.Errorf("%s %s", safetext.Quote(text), rule)
-	}
-}
-
-// wholeNumber returns a function that takes a whole number from 1 to most.
-func wholeNumber(most int) func(text string) (int, error) {
-	return func(text string) (int, error) {
-		number, err := strconv.Atoi(text)
-		if err != nil || number < 1 || number > most {
-			return 0, fmt.Errorf("%s is not a whole number from 1 to %d", safetext.Quote(text), most)
-		}
-		return number, nil
 	}
 }
 
@@ -162,7 +151,7 @@ func parseDuration(text string, tag reflect.StructTag) (any, error) {
 // parseNumber takes a whole number from 1 to the bound of a tag.
 func parseNumber(text string, tag reflect.StructTag) (any, error) {
 	most, _ := strconv.Atoi(tag.Get("max")) // tests read every key
-	return wholeNumber(most)(text)
+	return setting.WholeNumber(most)(text)
 }
 
 // parseSize takes a size within the bounds of a tag, if it has any.

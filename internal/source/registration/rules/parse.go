@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 
@@ -66,7 +65,7 @@ func Parse(data []byte) (*Rules, []problem.Problem) {
 	var in fileContent
 	d := problem.Read(data, MaxBytes, "rules are", "rules", map[string]problem.Format{
 		"name": problem.FormatOf(parseName), "provider": problem.FormatOf(capture.ParseID), "service": problem.FormatOf(capture.ParseName),
-		"address": problem.FormatOf(parseAddress), "ttl": problem.FormatOf(parseTTL), "quota": problem.FormatOf(parseQuota),
+		"address": problem.FormatOf(parseAddress), "ttl": problem.FormatOf(parseTTL), "quota": problem.FormatOf(setting.WholeNumber(maxQuota)),
 	}, &in)
 	rules := new(Rules)
 	names := make(map[string]int) // lines
@@ -131,14 +130,6 @@ func parseName(text string) (string, error) {
 		return "", fmt.Errorf("%s is not a name of letters, digits, '-', '.' and '_', %d at most", safetext.Quote(text), maxName)
 	}
 	return text, nil
-}
-
-func parseQuota(text string) (int, error) {
-	quota, err := strconv.Atoi(text)
-	if err != nil || quota < 1 || quota > maxQuota {
-		return 0, fmt.Errorf("%s is not a whole number from 1 to %d", safetext.Quote(text), maxQuota)
-	}
-	return quota, nil
 }
 
 // checkCaptures adds a problem for each capture that the rule uses and that one of its providers
