@@ -84,21 +84,18 @@ func New() *Registry {
 	return r
 }
 
-// Difference counts what a call of Set changed.
-type Difference struct{ Added, Changed, Removed int }
-
-// Set makes services the whole catalog, and returns what that changed. Subscribers are sent only
+// Set makes services the whole catalog, and reports whether that changed it. Subscribers are sent only
 // the difference. Names must be unique: of two services with one name the last counts. The registry
 // may keep the services, which must not be changed afterwards.
 //
 // Set fails with a [*federation.InvalidError] when a service is not valid (see
 // [federation.Service.Validate]), and then changes nothing.
-func (r *Registry) Set(services []*federation.Service) (Difference, error) {
+func (r *Registry) Set(services []*federation.Service) (changed bool, err error) {
 	want := make(map[string]*wire.EncodedService, len(services))
 	for _, s := range services {
 		e, err := wire.NewEncoded(s)
 		if err != nil {
-			return Difference{}, err
+			return false, err
 		}
 		want[e.Name()] = e
 	}
@@ -112,8 +109,8 @@ func (r *Registry) Set(services []*federation.Service) (Difference, error) {
 	return r.applyWanted(want), nil
 }
 
-// UpdateEncoded changes a part of the catalog at once, and returns what that changed: it adds or
-// replaces the services of changed, and removes those with the names of gone. A service that is
+// UpdateEncoded changes a part of the catalog at once, and reports whether that changed it: it adds
+// or replaces the services of changed, and removes those with the names of gone. A service that is
 // equal to the one in the registry is no change, and neither is a name that the registry does not
 // have. A name in both counts as changed; of two services with one name the last counts. The
 // registry keeps no other copy. Subscribers are sent what is added, then what is changed, and then
@@ -121,7 +118,7 @@ func (r *Registry) Set(services []*federation.Service) (Difference, error) {
 //
 // UpdateEncoded takes time in proportion to its arguments and to the part of the catalog in the
 // same buckets.
-func (r *Registry) UpdateEncoded(changed []*wire.EncodedService, gone []string) Difference {
+func (r *Registry) UpdateEncoded(changed []*wire.EncodedService, gone []string) bool {
 	want := make(map[string]*wire.EncodedService, len(changed)+len(gone))
 	for _, name := range gone {
 		want[name] = nil
@@ -134,37 +131,26 @@ func (r *Registry) UpdateEncoded(changed []*wire.EncodedService, gone []string) 
 	return r.applyWanted(want)
 }
 
-// applyWanted makes the version in which the services are as wanted, and returns what changed. A
-// nil service is to be removed. The caller holds writing.
-func (r *Registry) applyWanted(want map[string]*wire.EncodedService) Difference {
-	var count Difference
+// applyWanted makes the version in which the services are as wanted, and reports whether one of
+// them differs. A nil service is to be removed. The caller holds writing.
+func (r *Registry) applyWanted(want map[string]*wire.EncodedService) (changed bool) {
 	now := r.newest.Load()
 	entries := make(map[string]*serviceEntry, len(want))
 	for name, s := range want {
-		change := entryPair{before: now.findEntry(name)}
+		before := now.findEntry(name)
 		switch {
-		case s != nil:
-			if change.before != nil && change.before.service == s {
-				continue
-			}
-			change.after = &serviceEntry{s, now.policy.Judge(s)}
-		case change.before == nil:
+		case before == nil && s == nil, before != nil && before.service == s:
 			continue
-		}
-		entries[name] = change.after
-		switch {
-		case change.before == nil:
-			count.Added++
 		case s == nil:
-			count.Removed++
-		case !change.before.service.Equal(s):
-			count.Changed++
+			entries[name] = nil
 		default:
-			// it is replaced, and nobody is told
+			entries[name] = &serviceEntry{s, now.policy.Judge(s)}
 		}
+		// An equal service is replaced, and nobody is told.
+		changed = changed || before == nil || s == nil || !before.service.Equal(s)
 	}
 	if len(entries) == 0 {
-		return count
+		return false
 	}
 	r.publishVersion(now.withEntries(entries))
 	for name, e := range entries {
@@ -172,7 +158,7 @@ func (r *Registry) applyWanted(want map[string]*wire.EncodedService) Difference 
 			r.refusals.forgetService(name)
 		}
 	}
-	return count
+	return changed
 }
 
 // publishVersion makes next the newest version. The caller holds writing.
@@ -373,10 +359,10 @@ func (r *Registry) Upsert(s *federation.Service) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return r.UpdateEncoded([]*wire.EncodedService{e}, nil) != Difference{}, nil
+	return r.UpdateEncoded([]*wire.EncodedService{e}, nil), nil
 }
 
 // Delete removes the service of that name, and reports whether there was one.
 func (r *Registry) Delete(name string) bool {
-	return r.UpdateEncoded(nil, []string{name}) != Difference{}
+	return r.UpdateEncoded(nil, []string{name})
 }

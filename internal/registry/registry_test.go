@@ -38,7 +38,7 @@ func takeN(t *testing.T, s *registry.Subscription, n int) []string {
 	return got
 }
 
-func TestSetReturnsTheDifference(t *testing.T) {
+func TestSetTellsTheDifference(t *testing.T) {
 	r := registry.New()
 	s := registrytest.Subscribe(r)
 	defer s.Close()
@@ -46,20 +46,20 @@ func TestSetReturnsTheDifference(t *testing.T) {
 
 	steps := []struct {
 		catalog []*federation.Service
-		want    registry.Difference
+		want    bool
 		events  []string
 	}{
-		{[]*federation.Service{service("b", 1), service("a", 1)}, registry.Difference{Added: 2}, []string{"upsert a 1", "upsert b 1"}},
-		{[]*federation.Service{service("a", 1), service("b", 1)}, registry.Difference{}, nil},
-		{[]*federation.Service{service("a", 1), service("b", 2)}, registry.Difference{Changed: 1}, []string{"upsert b 2"}},
-		{[]*federation.Service{service("b", 2), service("c", 1)}, registry.Difference{Added: 1, Removed: 1}, []string{"upsert c 1", "delete a"}},
-		{[]*federation.Service{service("c", 2), service("c", 3)}, registry.Difference{Changed: 1, Removed: 1}, []string{"upsert c 3", "delete b"}},
-		{nil, registry.Difference{Removed: 1}, []string{"delete c"}},
-		{nil, registry.Difference{}, nil},
+		{[]*federation.Service{service("b", 1), service("a", 1)}, true, []string{"upsert a 1", "upsert b 1"}},
+		{[]*federation.Service{service("a", 1), service("b", 1)}, false, nil},
+		{[]*federation.Service{service("a", 1), service("b", 2)}, true, []string{"upsert b 2"}},
+		{[]*federation.Service{service("b", 2), service("c", 1)}, true, []string{"upsert c 1", "delete a"}},
+		{[]*federation.Service{service("c", 2), service("c", 3)}, true, []string{"upsert c 3", "delete b"}},
+		{nil, true, []string{"delete c"}},
+		{nil, false, nil},
 	}
 	for i, step := range steps {
 		if got, err := r.Set(step.catalog); err != nil || got != step.want {
-			t.Errorf("step %d: difference is %+v, %v, expected %+v", i, got, err, step.want)
+			t.Errorf("step %d: changed is %v, %v, expected %v", i, got, err, step.want)
 		}
 		if diff := cmp.Diff(step.events, drain(s)); diff != "" {
 			t.Errorf("step %d: unexpected events (-want +got):\n%s", i, diff)
@@ -80,35 +80,35 @@ func TestUpdateEncoded(t *testing.T) {
 		name    string
 		changed []*wire.EncodedService
 		gone    []string
-		want    registry.Difference
+		want    bool
 		events  []string
 	}{
-		{"nothing", nil, nil, registry.Difference{}, nil},
-		{"equal and unknown", []*wire.EncodedService{same}, []string{"x"}, registry.Difference{}, nil},
+		{"nothing", nil, nil, false, nil},
+		{"equal and unknown", []*wire.EncodedService{same}, []string{"x"}, false, nil},
 		{
 			"additions, changes, removals, each in order",
 			[]*wire.EncodedService{encoded(t, service("z", 1)), encoded(t, service("e", 1)), encoded(t, service("d", 2))},
 			[]string{"c", "b", "c"},
-			registry.Difference{Added: 2, Changed: 1, Removed: 2},
+			true,
 			[]string{"upsert e 1", "upsert z 1", "upsert d 2", "delete b", "delete c"},
 		},
 		{
 			"changed and gone",
 			[]*wire.EncodedService{encoded(t, service("d", 3))},
 			[]string{"d"},
-			registry.Difference{Changed: 1},
+			true,
 			[]string{"upsert d 3"},
 		},
 		{
 			"two of one name",
 			[]*wire.EncodedService{encoded(t, service("d", 4)), encoded(t, service("d", 3))},
 			nil,
-			registry.Difference{},
+			false,
 			nil,
 		},
 	} {
 		if got := r.UpdateEncoded(step.changed, step.gone); got != step.want {
-			t.Errorf("%s: difference is %+v, expected %+v", step.name, got, step.want)
+			t.Errorf("%s: changed is %v, expected %v", step.name, got, step.want)
 		}
 		if diff := cmp.Diff(step.events, drain(s)); diff != "" {
 			t.Errorf("%s: unexpected events (-want +got):\n%s", step.name, diff)
