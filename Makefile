@@ -288,7 +288,7 @@ e2e-import: build e2e-tools $(KUBE_PROXY) ## run the tests of federationctl impo
 
 .PHONY: bench-import
 bench-import: build e2e-tools ## measure an importer with IMPORT_SERVICES (10000): time, memory, and requests for a start, a change, an owner that comes back, and rest
-	REAL_SERVERS=required go test ./test/suites/kubernetes/importing -run '^$$' -bench Import -benchtime 1x -timeout 30m -services $(IMPORT_SERVICES) -v
+	REAL_SERVERS=required go test ./test/suites/kubernetes/importing -run '^$$' -bench '$(or $(RUN),Import)' -benchtime 1x -timeout 30m -services $(IMPORT_SERVICES) -v
 
 # How many services `make bench-import` imports.
 IMPORT_SERVICES ?= 10000

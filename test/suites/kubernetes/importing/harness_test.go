@@ -81,11 +81,15 @@ func furnish() error {
 // families, and writes down the requests of importers.
 func two(t testing.TB) (west, east *domain.Domain) {
 	t.Helper()
-	policy := must.Get(filepath.Abs("testdata/audit.yaml"))(t)
-	all := shared.Get(t, "e2e-import", domain.Options{Name: "west"}, domain.Options{Name: "east", API: []string{
-		"--audit-policy-file=" + policy, "--audit-log-path=audit.log", "--service-cluster-ip-range=10.96.0.0/12,fd00:96::/112",
-	}})
+	args := append(auditArgs(t), "--service-cluster-ip-range=10.96.0.0/12,fd00:96::/112")
+	all := shared.Get(t, "e2e-import", domain.Options{Name: "west"}, domain.Options{Name: "east", API: args})
 	return all[0], all[1]
+}
+
+// auditArgs have an API server write down the requests of importers, for site.requests.
+func auditArgs(t testing.TB) []string {
+	t.Helper()
+	return []string{"--audit-policy-file=" + must.Get(filepath.Abs("testdata/audit.yaml"))(t), "--audit-log-path=audit.log"}
 }
 
 // The identities of the owner of a site, of its importer, and of a program that registers.
