@@ -74,13 +74,16 @@ func exportOf(s *federation.Service) (e mcs.Export, is bool, err error) {
 }
 
 // admitPart returns why a service is no part of a ServiceImport, or nil. Other services are not imported, as
-// well as those of this cluster, of which it knows best itself.
+// well as those of this cluster, of which it knows best itself. The fqdn begins with name and namespace, so that
+// zones and import_names say in which namespaces an owner has a part.
 func (t *Target) admitPart(s *federation.Service) *federation.InvalidError {
 	switch e, is, err := exportOf(s); {
 	case err != nil:
 		return federation.Invalidf("labels["+mcs.Label+"]", federation.ReasonUndecodable, "%v", err)
 	case !is, e.Cluster == t.Cluster:
 		return catalog.ErrNotImported
+	case !strings.HasPrefix(s.FQDN.String(), e.Name+"."+e.Namespace+"."):
+		return federation.Invalidf("labels["+mcs.Label+"]", federation.ReasonOutOfZone, "names %s/%s, with which the fqdn %s does not begin", e.Namespace, e.Name, s.FQDN)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func exported(cluster, address string, hour int, change ...func(*mcs.Export)) *f
 	for _, c := range change {
 		c(&e)
 	}
-	service := at("web."+cluster+".fed.example", address)
+	service := at("web.fed."+cluster+".fed.example", address)
 	service.Name, service.Labels = cluster+"/fed/web", []federation.Pair{{Key: mcs.Label, Value: must.Value(e.Encode())}}
 	service.Endpoints[0].Port = 8000
 	return service
@@ -321,6 +321,7 @@ func TestAdmitPart(t *testing.T) {
 	target := Target{MCS: true, Cluster: "east"}
 	bad := exported("west", "192.0.2.1", 1)
 	bad.Labels[0].Value = `{"cluster":"west"}`
+	elsewhere := exported("west", "192.0.2.1", 1, func(e *mcs.Export) { e.Namespace = "kube-system" })
 	for _, tc := range []struct {
 		name    string
 		service *federation.Service
@@ -329,6 +330,7 @@ func TestAdmitPart(t *testing.T) {
 		{"a part", exported("west", "192.0.2.1", 1), ""},
 		{"no label", at("a.fed.example", "192.0.2.1"), "not imported"},
 		{"this cluster", exported("east", "192.0.2.1", 1), "not imported"},
+		{"another namespace", elsewhere, "names kube-system/web, with which the fqdn web.fed.west.fed.example. does not begin"},
 		{"a label that is not valid", bad, `labels[multicluster.x-k8s.io/export]: namespace: "" is not a DNS label`},
 	} {
 		got := ""
