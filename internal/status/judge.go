@@ -56,82 +56,6 @@ func (c *Condition) Manual() ManualSection {
 	return ManualSection{"runbook.md", c.Runbook}
 }
 
-// The conditions, by their place in the table.
-const (
-	ownerSynced = iota
-	ownerComparing
-	ownerSyncing
-	ownerConnecting
-	ownerStale
-	ownerNearExpiry
-	ownerExpired
-	ownerRetried
-	ownerParked
-	ownerUnknown
-	ownerDamaged
-	ownerPaused
-	ownerRefused
-	ownerAllRefused
-	ownerConflicts
-	ownerUnshared
-	ownerRestored
-	ownerUnsaved
-	ownerEmpty
-
-	relayedSyncing
-	relayedConnecting
-	relayedRetried
-	relayedParked
-	relayedLost
-
-	importedSyncing
-	importedConnecting
-	importedStale
-	importedNearExpiry
-	importedExpired
-	importedRetried
-	importedParked
-	importedDamaged
-
-	certificateExpired
-	certificateAging
-	certificateUnusable
-	certificateKept
-
-	sourceCurrent
-	sourceAway
-	sourceKept
-	sourceNearLapse
-	sourceLapsed
-	sourceWaiting
-	sourcePaused
-	sourceWithdraws
-	sourceRefused
-	sourceRelays
-
-	registrationStoreAway
-	registrationConverges
-
-	catalogServed
-	catalogUnavailable
-	catalogBehind
-	catalogEmpty
-	catalogUnread
-
-	importWritten
-	importStandby
-	importAway
-	importLeaderless
-	importRefused
-	importPending
-	importKept
-
-	processFileBroken
-	processRestart
-	processTurnedAway
-	processWaits
-)
-
 // The remedies for an owner that is followed, whether by a CoreDNS or by a relay.
 const (
 	awaitCatalog  = "wait; if the owner stays syncing, it sends nothing or nothing valid: 'federationctl watch' shows what it sends"
@@ -149,85 +73,83 @@ const (
 	parkedImport = "the owner refuses this importer: correct identity, owner_ids or api here, or the owner's allow list, and then restart or run 'federationctl retry'"
 )
 
-// conditions returns the table of all conditions.
-func conditions() []Condition {
-	return []Condition{
-		ownerSynced:     {"owner", "synced", Well, "The owner is connected, and its catalog is complete.", nothing, "Owner states"},
-		ownerComparing:  {"owner", "syncing", Look, "The owner is connected, and its catalog is being compared. Known names are still answered.", awaitCatalog, "FederationConsumerOwnerStale"},
-		ownerSyncing:    {"owner", "syncing", Act, "The owner is connected, but its first catalog is not complete yet. Unknown names get SERVFAIL.", awaitCatalog, "Owner states"},
-		ownerConnecting: {"owner", "connecting", Act, "There is no connection yet, so the owner's catalog is unknown. Names that only this owner could publish get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"},
-		ownerStale:      {"owner", "stale", Look, "The connection is lost. The owner's last records are still answered, with a TTL of 30 s at most.", winTime, "FederationConsumerOwnerStale"},
-		ownerNearExpiry: {"owner", "stale", Act, "The connection is lost. The owner's last records are still answered, with a TTL of 30 s at most.", winTime, "FederationConsumerRetentionHalfGone"},
-		ownerExpired:    {"owner", "expired", Act, "The owner was lost for longer than its retention, so its records are removed.", "repair the owner or the network; its records come back with it", "FederationConsumerOwnerExpired"},
-		ownerRetried:    {"owner", "parked", Act, "The owner has turned this consumer away. The next attempt is within minutes.%s", correctRetry, "FederationConsumerOwnerParked"},
-		ownerParked:     {"owner", "parked", Act, "The owner has turned this consumer away. There is no attempt until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"},
-		ownerUnknown:    {"owner", "unknown", Look, "This page does not know the state.", "compare the versions of both programs", "Owner states"},
-		ownerDamaged:    {"owner", "damaged", Act, "The file of persist could not be used, so unknown names get SERVFAIL until the owner's catalog is complete: %s", "repair the owner or the network, and the disk if it damaged the file: the next complete catalog replaces the file", "operating.md: Persistence"},
-		ownerPaused:     {"owner", "paused", Look, "The owner came back without %s and did not withdraw them, so they are answered until the retention ends.", "ask the owner whether these services are gone; if they are, have the owner delete them", "Names that are missing or wrong"},
-		ownerRefused:    {"owner", "refused", Look, "This consumer refuses the newest version of %s.%s", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"},
-		ownerConflicts:  {"owner", "conflicts", Look, "Conflicts or rules keep %s of its names and records from being published.", shareOrRename, "FederationConsumerConflicts"},
-		ownerUnshared:   {"owner", "unshared", Look, "Its block shares %s, but no other block of the server block does.", "list the names in share of the other owner's block as well, or remove share here", "Conflicts"},
+// The conditions.
+var (
+	ownerSynced     = Condition{"owner", "synced", Well, "The owner is connected, and its catalog is complete.", nothing, "Owner states"}
+	ownerComparing  = Condition{"owner", "syncing", Look, "The owner is connected, and its catalog is being compared. Known names are still answered.", awaitCatalog, "FederationConsumerOwnerStale"}
+	ownerSyncing    = Condition{"owner", "syncing", Act, "The owner is connected, but its first catalog is not complete yet. Unknown names get SERVFAIL.", awaitCatalog, "Owner states"}
+	ownerConnecting = Condition{"owner", "connecting", Act, "There is no connection yet, so the owner's catalog is unknown. Names that only this owner could publish get SERVFAIL.", findReason, "FederationConsumerOwnerUnknown"}
+	ownerStale      = Condition{"owner", "stale", Look, "The connection is lost. The owner's last records are still answered, with a TTL of 30 s at most.", winTime, "FederationConsumerOwnerStale"}
+	ownerNearExpiry = Condition{"owner", "stale", Act, "The connection is lost. The owner's last records are still answered, with a TTL of 30 s at most.", winTime, "FederationConsumerRetentionHalfGone"}
+	ownerExpired    = Condition{"owner", "expired", Act, "The owner was lost for longer than its retention, so its records are removed.", "repair the owner or the network; its records come back with it", "FederationConsumerOwnerExpired"}
+	ownerRetried    = Condition{"owner", "parked", Act, "The owner has turned this consumer away. The next attempt is within minutes.%s", correctRetry, "FederationConsumerOwnerParked"}
+	ownerParked     = Condition{"owner", "parked", Act, "The owner has turned this consumer away. There is no attempt until the certificates change or the configuration is reloaded.%s", correctReload, "FederationConsumerOwnerParked"}
+	ownerUnknown    = Condition{"owner", "unknown", Look, "This page does not know the state.", "compare the versions of both programs", "Owner states"}
+	ownerDamaged    = Condition{"owner", "damaged", Act, "The file of persist could not be used, so unknown names get SERVFAIL until the owner's catalog is complete: %s", "repair the owner or the network, and the disk if it damaged the file: the next complete catalog replaces the file", "operating.md: Persistence"}
+	ownerPaused     = Condition{"owner", "paused", Look, "The owner came back without %s and did not withdraw them, so they are answered until the retention ends.", "ask the owner whether these services are gone; if they are, have the owner delete them", "Names that are missing or wrong"}
+	ownerRefused    = Condition{"owner", "refused", Look, "This consumer refuses the newest version of %s.%s", "have the owner correct the services, or permit here what is right", "FederationConsumerRefusals"}
+	ownerConflicts  = Condition{"owner", "conflicts", Look, "Conflicts or rules keep %s of its names and records from being published.", shareOrRename, "FederationConsumerConflicts"}
+	ownerUnshared   = Condition{"owner", "unshared", Look, "Its block shares %s, but no other block of the server block does.", "list the names in share of the other owner's block as well, or remove share here", "Conflicts"}
 
-		ownerEmpty: {"owner", "empty", Well, "The owner publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "Names that are missing or wrong"},
+	ownerEmpty = Condition{"owner", "empty", Well, "The owner publishes no service for this consumer.", "publish a first service at the owner, or have a rule of its exports show one to this consumer; 'federationctl why NAME' there says who is told", "Names that are missing or wrong"}
 
-		ownerRestored:   {"owner", "restored", Look, "The records are from the file of persist, as they were %s: services that the owner has withdrawn since are still answered.", "repair the owner or the network; if these records must go, stop this process, delete the file and start again", "operating.md: Persistence"},
-		ownerUnsaved:    {"owner", "unsaved", Look, "The catalog cannot be saved, so a restart would lose it: %s", "make room on the disk, or let this process write to the folder of the file of persist; it tries again every minute. Do not restart this process while the owner is away", "FederationConsumerPersistFailing"},
-		ownerAllRefused: {"owner", "refused", Act, "Nothing of the owner is used: this consumer refuses all of its services (%s).%s", "have the owner correct the services, or permit here what is right", "Names that are missing or wrong"},
+	ownerRestored   = Condition{"owner", "restored", Look, "The records are from the file of persist, as they were %s: services that the owner has withdrawn since are still answered.", "repair the owner or the network; if these records must go, stop this process, delete the file and start again", "operating.md: Persistence"}
+	ownerUnsaved    = Condition{"owner", "unsaved", Look, "The catalog cannot be saved, so a restart would lose it: %s", "make room on the disk, or let this process write to the folder of the file of persist; it tries again every minute. Do not restart this process while the owner is away", "FederationConsumerPersistFailing"}
+	ownerAllRefused = Condition{"owner", "refused", Act, "Nothing of the owner is used: this consumer refuses all of its services (%s).%s", "have the owner correct the services, or permit here what is right", "Names that are missing or wrong"}
 
-		relayedSyncing:    {"relayed owner", "syncing", Act, "The owner is connected, but its catalog is not complete yet.", awaitCatalog, "FederationOwnerCatalogUnavailable"},
-		relayedConnecting: {"relayed owner", "connecting", Act, "There is no connection yet, so the owner's catalog is unknown.", findReason, "FederationOwnerCatalogUnavailable"},
-		relayedRetried:    {"relayed owner", "parked", Act, "The owner has turned this consumer away. The next attempt is within minutes.", correctRetry, "FederationOwnerCatalogUnavailable"},
-		relayedParked:     {"relayed owner", "parked", Act, "The owner has turned this consumer away. There is no attempt until the certificates change or the configuration is reloaded.", correctReload, "FederationOwnerCatalogUnavailable"},
-		relayedLost:       {"relayed owner", "lost", Look, "The connection is lost. Consumers count their own retention, or the lifetime of the source runs.", winTime, "FederationOwnerSourceAway"},
+	relayedSyncing    = Condition{"relayed owner", "syncing", Act, "The owner is connected, but its catalog is not complete yet.", awaitCatalog, "FederationOwnerCatalogUnavailable"}
+	relayedConnecting = Condition{"relayed owner", "connecting", Act, "There is no connection yet, so the owner's catalog is unknown.", findReason, "FederationOwnerCatalogUnavailable"}
+	relayedRetried    = Condition{"relayed owner", "parked", Act, "The owner has turned this consumer away. The next attempt is within minutes.", correctRetry, "FederationOwnerCatalogUnavailable"}
+	relayedParked     = Condition{"relayed owner", "parked", Act, "The owner has turned this consumer away. There is no attempt until the certificates change or the configuration is reloaded.", correctReload, "FederationOwnerCatalogUnavailable"}
+	relayedLost       = Condition{"relayed owner", "lost", Look, "The connection is lost. Consumers count their own retention, or the lifetime of the source runs.", winTime, "FederationOwnerSourceAway"}
 
-		importedSyncing:    {"imported owner", "syncing", Look, "The owner is connected, but its catalog is not complete yet. Until it is, objects of services that it has not sent yet stay as they are.", awaitCatalog, "FederationImportOwnerLost"},
-		importedConnecting: {"imported owner", "connecting", Look, "There is no connection yet, so the owner's catalog is unknown. Objects from before the start stay until the retention ends, and no new ones are written.", "check the network, the addresses of the owner and the certificates in identity", "FederationImportOwnerLost"},
-		importedStale:      {"imported owner", "stale", Look, "The connection is lost. The owner's objects stay as they are until its retention ends.", winObjects, "FederationImportOwnerLost"},
-		importedNearExpiry: {"imported owner", "stale", Act, "The connection is lost. The owner's objects stay as they are until its retention ends.", winObjects, "FederationImportRetentionHalfGone"},
-		importedExpired:    {"imported owner", "expired", Act, "The owner was lost for longer than its retention, so its objects are removed.", "repair the owner or the network; its objects come back with it", "FederationImportOwnerExpired"},
-		importedRetried:    {"imported owner", "parked", Look, "The owner has turned this importer away. The next attempt is within minutes. Its objects stay until its retention ends.", retryImport, "FederationImportOwnerLost"},
-		importedParked:     {"imported owner", "parked", Look, "The owner has turned this importer away. There is no attempt until the certificates change or this process is restarted. Its objects stay until its retention ends.", parkedImport, "FederationImportOwnerLost"},
-		importedDamaged:    {"imported owner", "damaged", Look, "The file of persist could not be used, so some of the owner's services are unknown until its catalog is complete: %s", "repair the owner or the network, and the disk if it damaged the file: the next complete catalog replaces the file", "operating.md: Persistence"},
+	importedSyncing    = Condition{"imported owner", "syncing", Look, "The owner is connected, but its catalog is not complete yet. Until it is, objects of services that it has not sent yet stay as they are.", awaitCatalog, "FederationImportOwnerLost"}
+	importedConnecting = Condition{"imported owner", "connecting", Look, "There is no connection yet, so the owner's catalog is unknown. Objects from before the start stay until the retention ends, and no new ones are written.", "check the network, the addresses of the owner and the certificates in identity", "FederationImportOwnerLost"}
+	importedStale      = Condition{"imported owner", "stale", Look, "The connection is lost. The owner's objects stay as they are until its retention ends.", winObjects, "FederationImportOwnerLost"}
+	importedNearExpiry = Condition{"imported owner", "stale", Act, "The connection is lost. The owner's objects stay as they are until its retention ends.", winObjects, "FederationImportRetentionHalfGone"}
+	importedExpired    = Condition{"imported owner", "expired", Act, "The owner was lost for longer than its retention, so its objects are removed.", "repair the owner or the network; its objects come back with it", "FederationImportOwnerExpired"}
+	importedRetried    = Condition{"imported owner", "parked", Look, "The owner has turned this importer away. The next attempt is within minutes. Its objects stay until its retention ends.", retryImport, "FederationImportOwnerLost"}
+	importedParked     = Condition{"imported owner", "parked", Look, "The owner has turned this importer away. There is no attempt until the certificates change or this process is restarted. Its objects stay until its retention ends.", parkedImport, "FederationImportOwnerLost"}
+	importedDamaged    = Condition{"imported owner", "damaged", Look, "The file of persist could not be used, so some of the owner's services are unknown until its catalog is complete: %s", "repair the owner or the network, and the disk if it damaged the file: the next complete catalog replaces the file", "operating.md: Persistence"}
 
-		certificateExpired:  {"certificate", "expired", Act, "%s has expired.", "replace the file, or repair what renews it; this process reads the file again by itself", "FederationConsumerCertificateExpiring"},
-		certificateAging:    {"certificate", "expires soon", Look, "%s expires in %s.", "renew it, unless renewal is automatic", "FederationConsumerCertificateAging"},
-		certificateUnusable: {"certificate", "unusable", Act, "No connection can be made without a valid certificate: %s.", "repair the files or the SPIFFE agent; the certificate is used as soon as it is there", "FederationConsumerCertificateExpiring"},
-		certificateKept:     {"certificate", "not replaced", Look, "The certificate files cannot be used now, so the old certificate stays in use until it expires: %s.", "repair the files; this process reads them again by itself", "FederationConsumerCertificateAging"},
+	certificateExpired  = Condition{"certificate", "expired", Act, "%s has expired.", "replace the file, or repair what renews it; this process reads the file again by itself", "FederationConsumerCertificateExpiring"}
+	certificateAging    = Condition{"certificate", "expires soon", Look, "%s expires in %s.", "renew it, unless renewal is automatic", "FederationConsumerCertificateAging"}
+	certificateUnusable = Condition{"certificate", "unusable", Act, "No connection can be made without a valid certificate: %s.", "repair the files or the SPIFFE agent; the certificate is used as soon as it is there", "FederationConsumerCertificateExpiring"}
+	certificateKept     = Condition{"certificate", "not replaced", Look, "The certificate files cannot be used now, so the old certificate stays in use until it expires: %s.", "repair the files; this process reads them again by itself", "FederationConsumerCertificateAging"}
 
-		sourceCurrent:   {"source", "current", Well, "It is published as its origin has it.", nothing, "At an owner"},
-		sourceAway:      {"source", "away", Look, "The source cannot be asked: %s", repairSource, "FederationOwnerSourceAway"},
-		sourceKept:      {"source", "away", Look, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceAway"},
-		sourceNearLapse: {"source", "away", Act, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
-		sourceLapsed:    {"source", "lapsed", Act, "The source has been away for its whole lifetime, %s, so its services are withdrawn: %s", repairSource, "FederationOwnerSourceLifetimeHalfGone"},
-		sourceWaiting:   {"source", "waiting", Look, "The source has not yet said what it has, so the end of the catalog waits, and so do the names that the source may have.", "wait; if this lasts, repair the origin of the source", "FederationOwnerSourceAway"},
-		sourcePaused:    {"source", "paused", Act, "The withdrawal of %s is paused: its origin lost too many at once.", confirmPaused, "FederationOwnerWithdrawalsPaused"},
-		sourceWithdraws: {"source", "paused", Act, "The first of them are withdrawn %s unless they come back.", confirmPaused, "FederationOwnerWithdrawalsPaused"},
-		sourceRefused:   {"source", "refused", Look, "Some of its entries are not valid services.", "correct them in the source; the log names entries that it refuses", "At an owner"},
-		sourceRelays:    {"source", "relayed owner", Look, "Look at the owner that it relays.", "see what is said of that owner", "operating.md: When something is lost"},
+	sourceCurrent   = Condition{"source", "current", Well, "It is published as its origin has it.", nothing, "At an owner"}
+	sourceAway      = Condition{"source", "away", Look, "The source cannot be asked: %s", repairSource, "FederationOwnerSourceAway"}
+	sourceKept      = Condition{"source", "away", Look, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceAway"}
+	sourceNearLapse = Condition{"source", "away", Act, "Its last services stay published for its lifetime, %s.", repairSource, "FederationOwnerSourceLifetimeHalfGone"}
+	sourceLapsed    = Condition{"source", "lapsed", Act, "The source has been away for its whole lifetime, %s, so its services are withdrawn: %s", repairSource, "FederationOwnerSourceLifetimeHalfGone"}
+	sourceWaiting   = Condition{"source", "waiting", Look, "The source has not yet said what it has, so the end of the catalog waits, and so do the names that the source may have.", "wait; if this lasts, repair the origin of the source", "FederationOwnerSourceAway"}
+	sourcePaused    = Condition{"source", "paused", Act, "The withdrawal of %s is paused: its origin lost too many at once.", confirmPaused, "FederationOwnerWithdrawalsPaused"}
+	sourceWithdraws = Condition{"source", "paused", Act, "The first of them are withdrawn %s unless they come back.", confirmPaused, "FederationOwnerWithdrawalsPaused"}
+	sourceRefused   = Condition{"source", "refused", Look, "Some of its entries are not valid services.", "correct them in the source; the log names entries that it refuses", "At an owner"}
+	sourceRelays    = Condition{"source", "relayed owner", Look, "Look at the owner that it relays.", "see what is said of that owner", "operating.md: When something is lost"}
 
-		registrationStoreAway: {"registration", "store away", Act, "The store cannot be asked, so new registrations are not stored.", "repair the store; programs register again by themselves", "FederationOwnerStoreAway"},
-		registrationConverges: {"registration", "converging", Look, "The registration converges for another %s, while programs register again.", "wait; if this lasts, find out why programs do not come back", "FederationOwnerConvergenceStuck"},
+	registrationStoreAway = Condition{"registration", "store away", Act, "The store cannot be asked, so new registrations are not stored.", "repair the store; programs register again by themselves", "FederationOwnerStoreAway"}
+	registrationConverges = Condition{"registration", "converging", Look, "The registration converges for another %s, while programs register again.", "wait; if this lasts, find out why programs do not come back", "FederationOwnerConvergenceStuck"}
 
-		catalogServed:      {"catalog", "in order", Well, "Consumers have it as it is.", nothing, "At an owner"},
-		catalogUnavailable: {"catalog", "unavailable", Act, "The catalog is not served to consumers: %s.", "repair the source that is waited for; consumers keep what they have meanwhile", "FederationOwnerCatalogUnavailable"},
-		catalogBehind:      {"catalog", "behind", Look, "A consumer is behind: it has not acknowledged a change for %s.", "look at the consumer that is behind for the longest, and find out what keeps the consumer busy or cut off", "FederationOwnerConsumerLag"},
-		catalogEmpty:       {"catalog", "empty", Well, "The catalog has no service.", "add a first service to a source of the catalog", "At an owner"},
-		catalogUnread:      {"catalog", "no consumers", Well, "No consumer is connected.", "name this owner in a federation block of a CoreDNS, and allow the identity of its certificate here", "At an owner"},
+	catalogServed      = Condition{"catalog", "in order", Well, "Consumers have it as it is.", nothing, "At an owner"}
+	catalogUnavailable = Condition{"catalog", "unavailable", Act, "The catalog is not served to consumers: %s.", "repair the source that is waited for; consumers keep what they have meanwhile", "FederationOwnerCatalogUnavailable"}
+	catalogBehind      = Condition{"catalog", "behind", Look, "A consumer is behind: it has not acknowledged a change for %s.", "look at the consumer that is behind for the longest, and find out what keeps the consumer busy or cut off", "FederationOwnerConsumerLag"}
+	catalogEmpty       = Condition{"catalog", "empty", Well, "The catalog has no service.", "add a first service to a source of the catalog", "At an owner"}
+	catalogUnread      = Condition{"catalog", "no consumers", Well, "No consumer is connected.", "name this owner in a federation block of a CoreDNS, and allow the identity of its certificate here", "At an owner"}
 
-		importWritten:    {"import", "written", Well, "The objects are as they should be.", nothing, "At an importer"},
-		importStandby:    {"import", "standby", Well, "Another replica writes the objects. This one takes over when that one ends.", nothing, "At an importer"},
-		importAway:       {"import", "cluster away", Act, "The API server cannot be asked, so objects stay as they are: %s", "repair the API server, or the way and the credentials of this process; all objects are compared when it answers again", "FederationImportClusterAway"},
-		importLeaderless: {"import", "no leader", Act, "No replica writes objects, because none has the lease federation-import.", "look for the lease in the logs of the replicas; their service account must be allowed to get, create and update it", "FederationImportNoLeader"},
-		importRefused:    {"import", "not written", Look, "The objects of %s are not as they should be (%s).%s", "look at 'federationctl why NAME' for the reason of each name", "FederationImportNotWritten"},
-		importPending:    {"import", "pending", Look, "%s waiting to be written for %s.", "wait; if this lasts, the API server is slow or limits requests: federation_import_requests_total counts its answers by code", "FederationImportNotWritten"},
-		importKept:       {"import", "kept", Look, "The earlier objects of %s are kept: no complete catalog has them or withdraws them yet, or one that is complete lacks too many at once.", "wait until each owner is synced; if each is, ask the owners whether so many services are gone, and if they are, delete their objects or wait until the retention ends", "At an importer"},
+	importWritten    = Condition{"import", "written", Well, "The objects are as they should be.", nothing, "At an importer"}
+	importStandby    = Condition{"import", "standby", Well, "Another replica writes the objects. This one takes over when that one ends.", nothing, "At an importer"}
+	importAway       = Condition{"import", "cluster away", Act, "The API server cannot be asked, so objects stay as they are: %s", "repair the API server, or the way and the credentials of this process; all objects are compared when it answers again", "FederationImportClusterAway"}
+	importLeaderless = Condition{"import", "no leader", Act, "No replica writes objects, because none has the lease federation-import.", "look for the lease in the logs of the replicas; their service account must be allowed to get, create and update it", "FederationImportNoLeader"}
+	importRefused    = Condition{"import", "not written", Look, "The objects of %s are not as they should be (%s).%s", "look at 'federationctl why NAME' for the reason of each name", "FederationImportNotWritten"}
+	importPending    = Condition{"import", "pending", Look, "%s waiting to be written for %s.", "wait; if this lasts, the API server is slow or limits requests: federation_import_requests_total counts its answers by code", "FederationImportNotWritten"}
+	importKept       = Condition{"import", "kept", Look, "The earlier objects of %s are kept: no complete catalog has them or withdraws them yet, or one that is complete lacks too many at once.", "wait until each owner is synced; if each is, ask the owners whether so many services are gone, and if they are, delete their objects or wait until the retention ends", "At an importer"}
 
-		processFileBroken: {"process", "broken", Look, "%s broken, so what was read before stays in force.", "correct the file; the reason names the line", "FederationOwnerFileBroken"},
-		processRestart:    {"process", "restart to apply", Look, "Restart to apply: %s.", "restart the owner; its consumers resume", "At an owner"},
-		processTurnedAway: {"process", "turned away", Look, "%s %s turned away within the last hour.", "look at the reason of each peer that should be let in", "At an owner"},
-		processWaits:      {"process", "not ready", Act, "It waits for %s.", "repair what it waits for", "FederationOwnerNotReady"},
-	}
-}
+	processFileBroken = Condition{"process", "broken", Look, "%s broken, so what was read before stays in force.", "correct the file; the reason names the line", "FederationOwnerFileBroken"}
+	processRestart    = Condition{"process", "restart to apply", Look, "Restart to apply: %s.", "restart the owner; its consumers resume", "At an owner"}
+	processTurnedAway = Condition{"process", "turned away", Look, "%s %s turned away within the last hour.", "look at the reason of each peer that should be let in", "At an owner"}
+	processWaits      = Condition{"process", "not ready", Act, "It waits for %s.", "repair what it waits for", "FederationOwnerNotReady"}
+)
 
 // Finding is a condition that was found, with its sentence filled in.
 type Finding struct {
@@ -243,8 +165,8 @@ type Judgement struct {
 }
 
 // addCondition adds the finding of a condition, whose sentence takes args.
-func (v *Judgement) addCondition(which int, args ...any) {
-	if c := conditions()[which]; c.Remedy != nothing {
+func (v *Judgement) addCondition(c Condition, args ...any) {
+	if c.Remedy != nothing {
 		v.AddFinding(Finding{c, fmt.Sprintf(c.Sentence, args...)})
 	}
 }
@@ -264,6 +186,12 @@ func (v *Judgement) Advice(i int) string {
 	return remedy
 }
 
+// withRemedy returns the condition with what to do in this case, if that is known.
+func (c Condition) withRemedy(remedy string) Condition {
+	c.Remedy = cmp.Or(remedy, c.Remedy)
+	return c
+}
+
 // Judge says how an owner is, for a process that follows it: a CoreDNS, an importer, or an owner that
 // relays it.
 func (u *FollowedOwner) Judge(now time.Time, as ProcessRole) (v Judgement) {
@@ -278,9 +206,6 @@ func (u *FollowedOwner) Judge(now time.Time, as ProcessRole) (v Judgement) {
 		v.addCondition(ownerDamaged, u.Damage)
 	}
 	u.judgeState(&v, now, as)
-	if last := len(v.Findings) - 1; last >= 0 && u.Failure != "" && u.Remedy != "" {
-		v.Findings[last].Remedy = u.Remedy // for the reason that is found, and no general one
-	}
 	if u.Stale > 0 && !u.Restored.IsZero() && as != Owner {
 		v.addCondition(ownerRestored, FormatAge(now, u.Restored))
 	}
@@ -316,20 +241,21 @@ func sumCounts(of map[string]int) (n int) {
 func (u *FollowedOwner) judgeState(v *Judgement, now time.Time, as ProcessRole) {
 	which := conditionIn(as, u.State, u.Known, u.NextAttempt)
 	_, percent := u.RemainingRetention(now)
+	var has []any // of what it had
 	switch near := percent > 0 && percent < 50; {
 	case near && which == ownerStale:
 		which = ownerNearExpiry
 	case near && as == Importer: // also one that is parked, say
 		which = importedNearExpiry
-	case which == ownerParked || which == ownerRetried:
-		has := " It has no records here."
-		if u.Services > 0 {
-			has = " Its last records are still answered, with a TTL of 30 s at most."
-		}
-		v.addCondition(which, has)
-		return
+	case which != ownerParked && which != ownerRetried:
+	case u.Services > 0:
+		has = []any{" Its last records are still answered, with a TTL of 30 s at most."}
+	default:
+		has = []any{" It has no records here."}
 	}
-	v.addCondition(which)
+	if which != ownerSynced {
+		v.addCondition(which.withRemedy(u.Remedy), has...) // the remedy for the reason, and no general one
+	}
 }
 
 // judgeRefusals adds what this side refuses of the owner: some services, or all of them, which
@@ -344,39 +270,42 @@ func (u *FollowedOwner) judgeRefusals(v *Judgement) {
 	}
 	if len(u.Refusals) > 0 {
 		newest = " The newest: " + describeRefusal(u.ID, &u.Refusals[0])
+		which = which.withRemedy(u.Refusals[0].Remedy())
 	}
 	v.addCondition(which, refused, newest)
-	if newest != "" {
-		v.Findings[len(v.Findings)-1].Remedy = u.Refusals[0].Remedy()
-	}
-}
-
-// conditionIndex returns the index of the first condition in the table of that subject and state,
-// or -1.
-func conditionIndex(of, state string) int {
-	return slices.IndexFunc(conditions(), func(c Condition) bool { return c.Of == of && c.State == state })
 }
 
 // conditionIn returns the condition of an owner in a state, for a process of that role that follows
 // the owner.
-func conditionIn(as ProcessRole, state string, known bool, next time.Time) int {
-	of, last, other := "owner", ownerParked, ownerUnknown // what follows the last are no states
-	switch as {
-	case Owner:
-		of, last, other = "relayed owner", relayedLost, relayedLost
-	case Importer:
-		of, last = "imported owner", importedParked
+func conditionIn(as ProcessRole, state string, known bool, next time.Time) Condition {
+	choose := func(followed, relayed, imported Condition) Condition {
+		switch as {
+		case Owner:
+			return relayed
+		case Importer:
+			return imported
+		}
+		return followed
 	}
-	switch which := conditionIndex(of, state); {
+	switch {
 	case state == "synced":
 		return ownerSynced
-	case which < 0 || which > last:
-		return other
-	case which == ownerComparing && !known, state == "parked" && next.IsZero():
-		return which + 1 // a state with two conditions
-	default:
-		return which
+	case state == "syncing" && known:
+		return choose(ownerComparing, relayedSyncing, importedSyncing)
+	case state == "syncing":
+		return choose(ownerSyncing, relayedSyncing, importedSyncing)
+	case state == "connecting":
+		return choose(ownerConnecting, relayedConnecting, importedConnecting)
+	case state == "stale":
+		return choose(ownerStale, relayedLost, importedStale)
+	case state == "expired":
+		return choose(ownerExpired, relayedLost, importedExpired)
+	case state == "parked" && next.IsZero():
+		return choose(ownerParked, relayedParked, importedParked)
+	case state == "parked":
+		return choose(ownerRetried, relayedRetried, importedRetried)
 	}
+	return choose(ownerUnknown, relayedLost, ownerUnknown)
 }
 
 // RemainingRetention returns how much of the retention is left, and how much that is in percent.
@@ -403,9 +332,7 @@ func (v *Judgement) judgeCertificates(now, own, authority time.Time, trouble, re
 		if !now.Before(own) {
 			which, own = certificateUnusable, time.Time{} // which says all of it
 		}
-		v.addCondition(which, trouble)
-		of := &v.Findings[len(v.Findings)-1]
-		of.Remedy = cmp.Or(remedy, of.Remedy)
+		v.addCondition(which.withRemedy(remedy), trouble)
 	}
 	judge := func(what string, when time.Time) {
 		switch {
@@ -478,9 +405,9 @@ func (v *Judgement) addRelayed(of Judgement) {
 		}
 	}
 	if of.Level > v.Level {
-		relays := conditions()[sourceRelays]
-		relays.Level, relays.Remedy = of.Level, remedy
-		v.AddFinding(Finding{relays, relays.Sentence})
+		relays := sourceRelays.withRemedy(remedy)
+		relays.Level = of.Level
+		v.addCondition(relays)
 	}
 }
 
@@ -511,7 +438,7 @@ func (c *Catalog) Judge(now time.Time) (v Judgement, state string) {
 		v.addCondition(catalogUnread)
 	}
 	if len(v.Findings) == 0 {
-		return v, conditions()[catalogServed].State
+		return v, catalogServed.State
 	}
 	return v, v.Findings[0].State // they are in this order, the worst first
 }
@@ -530,24 +457,20 @@ func (p *PublishingOwner) Judge(now time.Time) (v Judgement) {
 	v.judgeCertificates(now, p.Certificate, p.Authority, p.CertificateError, p.CertificateRemedy)
 	away := slices.DeleteFunc(slices.Clone(p.TurnedAway), func(t TurnedAway) bool { return now.Sub(t.At) >= lately })
 	if n := len(away); n > 0 {
-		v.addCondition(processTurnedAway, CountNoun(n, "peer"), wordFor(n, "was", "were"))
-		if !slices.ContainsFunc(away, func(t TurnedAway) bool { return t.Remedy == "" || t.Remedy != away[0].Remedy }) {
-			v.Findings[len(v.Findings)-1].Remedy = away[0].Remedy
+		which := processTurnedAway
+		if !slices.ContainsFunc(away, func(t TurnedAway) bool { return t.Remedy != away[0].Remedy }) {
+			which = which.withRemedy(away[0].Remedy)
 		}
+		v.addCondition(which, CountNoun(n, "peer"), wordFor(n, "was", "were"))
 	}
 	return v
 }
 
 // Judge says how the objects of an importer are, in a word as well.
 func (i *Imports) Judge(now time.Time) (v Judgement, state string) {
-	addWith := func(remedy string, which int, args ...any) {
-		v.addCondition(which, args...)
-		last := &v.Findings[len(v.Findings)-1]
-		last.Remedy = cmp.Or(remedy, last.Remedy)
-	}
 	switch {
 	case i.Failure != "":
-		addWith(i.Remedy, importAway, i.Failure)
+		v.addCondition(importAway.withRemedy(i.Remedy), i.Failure)
 	case !i.Leads && i.Leader == "":
 		v.addCondition(importLeaderless)
 	}
@@ -556,7 +479,7 @@ func (i *Imports) Judge(now time.Time) (v Judgement, state string) {
 		if len(i.Problems) > 0 {
 			newest, remedy = " The newest: "+i.Problems[0].describe()+".", i.Problems[0].Remedy()
 		}
-		addWith(remedy, importRefused, CountNoun(n, "name"), joinCounts(i.Refused), newest)
+		v.addCondition(importRefused.withRemedy(remedy), CountNoun(n, "name"), joinCounts(i.Refused), newest)
 	}
 	if waits := now.Sub(i.PendingSince); i.Pending > 0 && !i.PendingSince.IsZero() && waits > late {
 		v.addCondition(importPending, CountNoun(i.Pending, "name")+" "+wordFor(i.Pending, "has", "have")+" been", FormatSpan(waits))
@@ -568,9 +491,9 @@ func (i *Imports) Judge(now time.Time) (v Judgement, state string) {
 	case len(v.Findings) > 0:
 		return v, v.Findings[0].State
 	case i.Leads:
-		return v, conditions()[importWritten].State
+		return v, importWritten.State
 	}
-	return v, conditions()[importStandby].State
+	return v, importStandby.State
 }
 
 // Judge says how a process is with all that it consists of, in a few sentences, the worst

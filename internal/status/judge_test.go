@@ -20,6 +20,26 @@ const (
 	runbook = "runbook.md"
 )
 
+// conditions are all of them, in the order of the manual.
+var conditions = []Condition{
+	ownerSynced, ownerComparing, ownerSyncing, ownerConnecting, ownerStale,
+	ownerNearExpiry, ownerExpired, ownerRetried, ownerParked, ownerUnknown,
+	ownerDamaged, ownerPaused, ownerRefused, ownerConflicts, ownerUnshared,
+	ownerEmpty,
+	ownerRestored, ownerUnsaved, ownerAllRefused,
+	relayedSyncing, relayedConnecting, relayedRetried, relayedParked, relayedLost,
+	importedSyncing, importedConnecting, importedStale, importedNearExpiry, importedExpired,
+	importedRetried, importedParked, importedDamaged,
+	certificateExpired, certificateAging, certificateUnusable, certificateKept,
+	sourceCurrent, sourceAway, sourceKept, sourceNearLapse, sourceLapsed,
+	sourceWaiting, sourcePaused, sourceWithdraws, sourceRefused, sourceRelays,
+	registrationStoreAway, registrationConverges,
+	catalogServed, catalogUnavailable, catalogBehind, catalogEmpty, catalogUnread,
+	importWritten, importStandby, importAway, importLeaderless, importRefused,
+	importPending, importKept,
+	processFileBroken, processRestart, processTurnedAway, processWaits,
+}
+
 // section returns a link from the runbook to the section of the manual that says more of a condition, or
 // nothing if there is none.
 func section(t *testing.T, c Condition) string {
@@ -37,7 +57,7 @@ func table(t *testing.T) string {
 	t.Helper()
 	var things []string
 	states := make(map[string][]string)
-	for _, c := range conditions() {
+	for _, c := range conditions {
 		if !slices.Contains(things, c.Of) {
 			things = append(things, c.Of)
 		}
@@ -60,7 +80,10 @@ func table(t *testing.T) string {
 func TestConditions(t *testing.T) {
 	doc := string(must.Get(os.ReadFile(docs + runbook))(t))
 	rules := string(must.Get(os.ReadFile("../../deploy/monitoring/rules.yaml"))(t))
-	for i, c := range conditions() {
+	if n := strings.Count(string(must.Get(os.ReadFile("judge.go"))(t)), "= Condition{"); n != len(conditions) {
+		t.Errorf("the list of conditions has %d of %d", len(conditions), n)
+	}
+	for i, c := range conditions {
 		if c.Of == "" || c.State == "" || c.Sentence == "" || c.Remedy == "" || c.Runbook == "" {
 			t.Errorf("condition %d is not complete: %+v", i, c)
 		}
@@ -112,79 +135,76 @@ func TestJudge(t *testing.T) {
 	source := func(s CatalogSource) Judgement { return s.Judge(now) }
 	for name, tc := range map[string]struct {
 		got  Judgement
-		want []int
+		want []Condition
 	}{
 		"synced":          {owner(FollowedOwner{State: "synced", Services: 1}), nil},
-		"first catalog":   {owner(FollowedOwner{State: "syncing"}), []int{ownerSyncing}},
-		"half gone":       {owner(FollowedOwner{State: "stale", Lost: ago(13 * time.Hour), Expires: now.Add(11 * time.Hour)}), []int{ownerNearExpiry}},
-		"half left":       {owner(FollowedOwner{State: "stale", Lost: ago(12 * time.Hour), Expires: now.Add(12 * time.Hour)}), []int{ownerStale}},
-		"retried":         {owner(FollowedOwner{State: "parked", NextAttempt: now}), []int{ownerRetried}},
-		"damaged":         {owner(FollowedOwner{State: "stale", Damage: "x"}), []int{ownerDamaged, ownerStale}},
-		"restored":        {owner(FollowedOwner{State: "stale", Services: 1, Stale: 1, Restored: ago(time.Hour)}), []int{ownerStale, ownerRestored}},
-		"restored, gone":  {owner(FollowedOwner{State: "expired", Restored: ago(time.Hour)}), []int{ownerExpired}},
-		"restored, relay": {relayed(FollowedOwner{State: "stale", Services: 1, Stale: 1, Restored: ago(time.Hour)}), []int{relayedLost}},
-		"unsaved":         {owner(FollowedOwner{State: "synced", Services: 1, Unsaved: "x"}), []int{ownerUnsaved}},
-		"paused":          {owner(FollowedOwner{State: "synced", Stale: 2, Services: 2}), []int{ownerPaused}},
-		"conflicts":       {owner(FollowedOwner{State: "synced", Services: 1, Conflicts: map[string]int{"name": 1}}), []int{ownerConflicts}},
-		"unshared":        {owner(FollowedOwner{State: "synced", Services: 1, Unshared: []string{"web.fed.example"}}), []int{ownerUnshared}},
-		"empty":           {owner(FollowedOwner{State: "synced"}), []int{ownerEmpty}},
-		"some refused":    {owner(FollowedOwner{State: "synced", Services: 1, NotAdmitted: 1}), []int{ownerRefused}},
-		"all refused":     {owner(FollowedOwner{State: "synced", NotAdmitted: 1, NotImported: 1}), []int{ownerAllRefused}},
-		"all, syncing":    {owner(FollowedOwner{State: "syncing", NotAdmitted: 1}), []int{ownerSyncing, ownerAllRefused}},
-		"relays refused":  {relayed(FollowedOwner{State: "synced", NotAdmitted: 1}), []int{ownerAllRefused}},
-		"later version":   {owner(FollowedOwner{State: "cloudy"}), []int{ownerUnknown}},
-		"no state":        {owner(FollowedOwner{State: "held"}), []int{ownerUnknown}},
-		"relay stale":     {relayed(FollowedOwner{State: "stale"}), []int{relayedLost}},
+		"first catalog":   {owner(FollowedOwner{State: "syncing"}), []Condition{ownerSyncing}},
+		"half gone":       {owner(FollowedOwner{State: "stale", Lost: ago(13 * time.Hour), Expires: now.Add(11 * time.Hour)}), []Condition{ownerNearExpiry}},
+		"half left":       {owner(FollowedOwner{State: "stale", Lost: ago(12 * time.Hour), Expires: now.Add(12 * time.Hour)}), []Condition{ownerStale}},
+		"retried":         {owner(FollowedOwner{State: "parked", NextAttempt: now}), []Condition{ownerRetried}},
+		"damaged":         {owner(FollowedOwner{State: "stale", Damage: "x"}), []Condition{ownerDamaged, ownerStale}},
+		"restored":        {owner(FollowedOwner{State: "stale", Services: 1, Stale: 1, Restored: ago(time.Hour)}), []Condition{ownerStale, ownerRestored}},
+		"restored, gone":  {owner(FollowedOwner{State: "expired", Restored: ago(time.Hour)}), []Condition{ownerExpired}},
+		"restored, relay": {relayed(FollowedOwner{State: "stale", Services: 1, Stale: 1, Restored: ago(time.Hour)}), []Condition{relayedLost}},
+		"unsaved":         {owner(FollowedOwner{State: "synced", Services: 1, Unsaved: "x"}), []Condition{ownerUnsaved}},
+		"paused":          {owner(FollowedOwner{State: "synced", Stale: 2, Services: 2}), []Condition{ownerPaused}},
+		"conflicts":       {owner(FollowedOwner{State: "synced", Services: 1, Conflicts: map[string]int{"name": 1}}), []Condition{ownerConflicts}},
+		"unshared":        {owner(FollowedOwner{State: "synced", Services: 1, Unshared: []string{"web.fed.example"}}), []Condition{ownerUnshared}},
+		"empty":           {owner(FollowedOwner{State: "synced"}), []Condition{ownerEmpty}},
+		"some refused":    {owner(FollowedOwner{State: "synced", Services: 1, NotAdmitted: 1}), []Condition{ownerRefused}},
+		"all refused":     {owner(FollowedOwner{State: "synced", NotAdmitted: 1, NotImported: 1}), []Condition{ownerAllRefused}},
+		"all, syncing":    {owner(FollowedOwner{State: "syncing", NotAdmitted: 1}), []Condition{ownerSyncing, ownerAllRefused}},
+		"relays refused":  {relayed(FollowedOwner{State: "synced", NotAdmitted: 1}), []Condition{ownerAllRefused}},
+		"later version":   {owner(FollowedOwner{State: "cloudy"}), []Condition{ownerUnknown}},
+		"no state":        {owner(FollowedOwner{State: "held"}), []Condition{ownerUnknown}},
+		"relay stale":     {relayed(FollowedOwner{State: "stale"}), []Condition{relayedLost}},
 		"relay synced":    {relayed(FollowedOwner{State: "synced", Services: 1}), nil},
-		"relay syncing":   {relayed(FollowedOwner{State: "syncing", Known: true}), []int{relayedSyncing}},
-		"relay unreached": {relayed(FollowedOwner{State: "connecting"}), []int{relayedConnecting}},
-		"relay parked":    {relayed(FollowedOwner{State: "parked"}), []int{relayedParked}},
-		"relay retried":   {relayed(FollowedOwner{State: "parked", NextAttempt: now}), []int{relayedRetried}},
+		"relay syncing":   {relayed(FollowedOwner{State: "syncing", Known: true}), []Condition{relayedSyncing}},
+		"relay unreached": {relayed(FollowedOwner{State: "connecting"}), []Condition{relayedConnecting}},
+		"relay parked":    {relayed(FollowedOwner{State: "parked"}), []Condition{relayedParked}},
+		"relay retried":   {relayed(FollowedOwner{State: "parked", NextAttempt: now}), []Condition{relayedRetried}},
 		"import synced":   {imported(FollowedOwner{State: "synced", Services: 1}), nil},
-		"import syncing":  {imported(FollowedOwner{State: "syncing", Known: true}), []int{importedSyncing}},
-		"import first":    {imported(FollowedOwner{State: "syncing"}), []int{importedSyncing}},
-		"import unknown":  {imported(FollowedOwner{State: "connecting"}), []int{importedConnecting}},
+		"import syncing":  {imported(FollowedOwner{State: "syncing", Known: true}), []Condition{importedSyncing}},
+		"import first":    {imported(FollowedOwner{State: "syncing"}), []Condition{importedSyncing}},
+		"import unknown":  {imported(FollowedOwner{State: "connecting"}), []Condition{importedConnecting}},
 		"import half gone": {
-			imported(FollowedOwner{State: "stale", Lost: ago(13 * time.Hour), Expires: now.Add(11 * time.Hour)}), []int{importedNearExpiry},
+			imported(FollowedOwner{State: "stale", Lost: ago(13 * time.Hour), Expires: now.Add(11 * time.Hour)}), []Condition{importedNearExpiry},
 		},
 		"import parked, half gone": {
-			imported(FollowedOwner{State: "parked", Lost: ago(13 * time.Hour), Expires: now.Add(11 * time.Hour)}), []int{importedNearExpiry},
+			imported(FollowedOwner{State: "parked", Lost: ago(13 * time.Hour), Expires: now.Add(11 * time.Hour)}), []Condition{importedNearExpiry},
 		},
-		"import stale":    {imported(FollowedOwner{State: "stale", Stale: 2, Services: 2, Restored: ago(time.Hour)}), []int{importedStale, ownerRestored}},
-		"import expired":  {imported(FollowedOwner{State: "expired"}), []int{importedExpired}},
-		"import parked":   {imported(FollowedOwner{State: "parked"}), []int{importedParked}},
-		"import retried":  {imported(FollowedOwner{State: "parked", NextAttempt: now}), []int{importedRetried}},
-		"import damaged":  {imported(FollowedOwner{State: "connecting", Damage: "x"}), []int{importedDamaged, importedConnecting}},
-		"import no state": {imported(FollowedOwner{State: "damaged"}), []int{ownerUnknown}},
+		"import stale":    {imported(FollowedOwner{State: "stale", Stale: 2, Services: 2, Restored: ago(time.Hour)}), []Condition{importedStale, ownerRestored}},
+		"import expired":  {imported(FollowedOwner{State: "expired"}), []Condition{importedExpired}},
+		"import parked":   {imported(FollowedOwner{State: "parked"}), []Condition{importedParked}},
+		"import retried":  {imported(FollowedOwner{State: "parked", NextAttempt: now}), []Condition{importedRetried}},
+		"import damaged":  {imported(FollowedOwner{State: "connecting", Damage: "x"}), []Condition{importedDamaged, importedConnecting}},
+		"import no state": {imported(FollowedOwner{State: "damaged"}), []Condition{ownerUnknown}},
 		"written":         {objects(Imports{Leads: true, Written: 1, Pending: 2}), nil},
 		"standby":         {objects(Imports{Leader: "b"}), nil},
-		"no leader":       {objects(Imports{}), []int{importLeaderless}},
-		"cluster away":    {objects(Imports{Failure: "x", Kept: 1}), []int{importAway, importKept}},
-		"not written":     {objects(Imports{Leads: true, Refused: map[string]int{ImportRival: 2}}), []int{importRefused}},
-		"pending":         {objects(Imports{Leads: true, Pending: 1, PendingSince: ago(late + 1)}), []int{importPending}},
+		"no leader":       {objects(Imports{}), []Condition{importLeaderless}},
+		"cluster away":    {objects(Imports{Failure: "x", Kept: 1}), []Condition{importAway, importKept}},
+		"not written":     {objects(Imports{Leads: true, Refused: map[string]int{ImportRival: 2}}), []Condition{importRefused}},
+		"pending":         {objects(Imports{Leads: true, Pending: 1, PendingSince: ago(late + 1)}), []Condition{importPending}},
 		"not long":        {objects(Imports{Leads: true, Pending: 1, PendingSince: ago(late)}), nil},
 		"current":         {source(CatalogSource{State: "current"}), nil},
-		"lapsed":          {source(CatalogSource{State: "lapsed", Away: "x", Lifetime: 3600}), []int{sourceLapsed}},
-		"away":            {source(CatalogSource{State: "away", Away: "x", Lifetime: -1}), []int{sourceAway}},
-		"kept":            {source(CatalogSource{State: "away", Away: "x", Lifetime: 3600, Since: ago(29 * time.Minute)}), []int{sourceAway, sourceKept}},
-		"near lapse":      {source(CatalogSource{State: "away", Away: "x", Lifetime: 3600, Since: ago(31 * time.Minute)}), []int{sourceAway, sourceNearLapse}},
-		"relays":          {source(CatalogSource{State: "current", Relay: &FollowedOwner{State: "parked"}}), []int{sourceRelays}},
+		"lapsed":          {source(CatalogSource{State: "lapsed", Away: "x", Lifetime: 3600}), []Condition{sourceLapsed}},
+		"away":            {source(CatalogSource{State: "away", Away: "x", Lifetime: -1}), []Condition{sourceAway}},
+		"kept":            {source(CatalogSource{State: "away", Away: "x", Lifetime: 3600, Since: ago(29 * time.Minute)}), []Condition{sourceAway, sourceKept}},
+		"near lapse":      {source(CatalogSource{State: "away", Away: "x", Lifetime: 3600, Since: ago(31 * time.Minute)}), []Condition{sourceAway, sourceNearLapse}},
+		"relays":          {source(CatalogSource{State: "current", Relay: &FollowedOwner{State: "parked"}}), []Condition{sourceRelays}},
 	} {
-		var states, want []Condition
+		var states []Condition
 		for _, f := range tc.got.Findings {
 			is := f.Condition
-			if is.State == conditions()[sourceRelays].State {
-				is = conditions()[sourceRelays] // its level and its remedy are those of the owner
+			if is.State == sourceRelays.State {
+				is = sourceRelays // its level and its remedy are those of the owner
 			}
 			states = append(states, is)
 			if strings.Contains(f.Says, "%!") {
 				t.Errorf("%s: %s", name, f.Says)
 			}
 		}
-		for _, which := range tc.want {
-			want = append(want, conditions()[which])
-		}
-		if d := cmp.Diff(want, states); d != "" {
+		if d := cmp.Diff(tc.want, states); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}

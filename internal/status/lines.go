@@ -227,7 +227,7 @@ func remediesFor(a *BlockAnswer, as ProcessRole) (list []string) {
 		// A reason why there is no stream has a remedy of its own, which stands with it.
 		which := conditionIn(as, p.State, p.Known, p.NextAttempt)
 		if ownerMatters(a, i) && which != ownerSynced && which != ownerUnknown && p.Remedy == "" {
-			add(conditions()[which].Remedy)
+			add(which.Remedy)
 		}
 		if p.NotImported != "" {
 			add("if the service should be here, widen import_names")
