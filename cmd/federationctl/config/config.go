@@ -20,8 +20,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
 
@@ -94,15 +96,15 @@ type File struct {
 
 // Kubernetes is a cluster that exports Services.
 type Kubernetes struct {
-	Cluster    string      `yaml:"cluster" as:"label" doc:"The name of the cluster, which begins the names of its services: west/shop/web."`
-	Zone       string      `yaml:"zone" as:"host" doc:"The zone of its names, SERVICE.NAMESPACE.ZONE."`
-	Kubeconfig string      `yaml:"kubeconfig" doc:"The path of a kubeconfig, by default the cluster that the process runs in."`
-	Context    string      `yaml:"context" doc:"The context of the kubeconfig, by default its current one."`
-	Namespaces []string    `yaml:"namespaces" as:"label" least:"one is required; leave it out for all" doc:"The namespaces that may export, by default all."`
-	Selector   string      `yaml:"selector" as:"selector" doc:"A selector of labels that exported Services must meet, such as tier=public, by default all do."`
-	Endpoints  []string    `yaml:"endpoints" as:"kind" least:"one is required; leave it out for all" doc:"Kinds of endpoints in order, of which the first that a Service has is published. By default gateway, load-balancer, external-ips, node-ports, and pods if they are routable."`
-	Routable   bool        `yaml:"pods" as:"routable" quoted:"true" doc:"routable says that consumers reach the addresses of pods. Leave it out if they do not."`
-	Names      []NameGrant `yaml:"allow_names" needs:"namespaces names" least:"one is required; leave it out for none" doc:"Names that Services may have by annotation beside those of their namespace, by default none."`
+	Cluster    string                `yaml:"cluster" as:"label" doc:"The name of the cluster, which begins the names of its services: west/shop/web."`
+	Zone       federation.FQDN       `yaml:"zone" as:"fqdn" doc:"The zone of its names, SERVICE.NAMESPACE.ZONE."`
+	Kubeconfig string                `yaml:"kubeconfig" doc:"The path of a kubeconfig, by default the cluster that the process runs in."`
+	Context    string                `yaml:"context" doc:"The context of the kubeconfig, by default its current one."`
+	Namespaces []string              `yaml:"namespaces" as:"label" least:"one is required; leave it out for all" doc:"The namespaces that may export, by default all."`
+	Selector   string                `yaml:"selector" as:"selector" doc:"A selector of labels that exported Services must meet, such as tier=public, by default all do."`
+	Endpoints  []export.EndpointKind `yaml:"endpoints" as:"kind" least:"one is required; leave it out for all" doc:"Kinds of endpoints in order, of which the first that a Service has is published. By default gateway, load-balancer, external-ips, node-ports, and pods if they are routable."`
+	Routable   bool                  `yaml:"pods" as:"routable" quoted:"true" doc:"routable says that consumers reach the addresses of pods. Leave it out if they do not."`
+	Names      []NameGrant           `yaml:"allow_names" needs:"namespaces names" least:"one is required; leave it out for none" doc:"Names that Services may have by annotation beside those of their namespace, by default none."`
 
 	// Labels and Annotations are keys of labels and annotations of Services that are
 	// published as labels. No key is in both.
@@ -111,18 +113,9 @@ type Kubernetes struct {
 
 // NameGrant are names that a cluster's namespaces may use.
 type NameGrant struct {
-	Namespaces []string `yaml:"namespaces" as:"namespace" least:"one is required" doc:"The namespaces that may use the names; * is all."`
-	Names      []string `yaml:"names" as:"name" least:"one is required" doc:"The names, or patterns such as *.pay.west.fed.example."`
+	Namespaces []string       `yaml:"namespaces" as:"namespace" least:"one is required" doc:"The namespaces that may use the names; * is all."`
+	Names      []pattern.Name `yaml:"names" as:"pattern" least:"one is required" doc:"The names, or patterns such as *.pay.west.fed.example."`
 }
-
-// EndpointKinds returns the kinds of endpoints that a Service may have, in the usual
-// order.
-func EndpointKinds() []string {
-	return []string{"gateway", "load-balancer", "external-ips", "node-ports", kindPods}
-}
-
-// kindPods is the kind that needs routable pods.
-const kindPods = "pods"
 
 // Parse reads the content of a configuration file. It returns either a configuration
 // or, in the order of lines, all that is wrong with the content.

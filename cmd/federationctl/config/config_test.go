@@ -18,10 +18,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/setting"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
@@ -124,14 +126,20 @@ var equal = cmp.Options{
 	cmp.Comparer(func(a, b federation.ID) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmp.Comparer(func(a, b federation.FQDN) bool { return a == b }),
+	cmp.Comparer(func(a, b pattern.Name) bool { return a == b }),
 	cmp.Comparer(func(a, b *policy.Policy) bool { return (a == nil) == (b == nil) }), // Exports has the rules
 	cmpopts.EquateEmpty(),
 }
 
 func TestParse(t *testing.T) {
-	east := &config.Kubernetes{
-		Cluster: "east", Zone: "east.fed.example", Endpoints: []string{"gateway", "load-balancer", "external-ips", "node-ports"},
+	names := func(patterns ...string) (all []pattern.Name) {
+		for _, text := range patterns {
+			all = append(all, must.Get(pattern.ParseName(text))(t))
+		}
+		return all
 	}
+	zone := func(text string) federation.FQDN { return must.Get(federation.ParseFQDN(text))(t) }
+	east := &config.Kubernetes{Cluster: "east", Zone: zone("east.fed.example")}
 	for text, want := range map[string]config.Config{
 		least: {
 			ProcessConfig: config.ProcessConfig{Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "owner-key.pem", CA: "ca.pem"}}},
@@ -155,12 +163,12 @@ func TestParse(t *testing.T) {
 				{Sources: []config.Source{
 					{Name: "file:catalog.yaml", Lifetime: 90 * time.Second, MaxWithdraw: 10, WithdrawAfter: 15 * time.Minute, File: &config.File{Path: "catalog.yaml", MaxSize: 64 << 10}},
 					{Name: "kubernetes:west", MaxWithdraw: 75, Kubernetes: &config.Kubernetes{
-						Cluster: "west", Zone: "west.fed.example", Kubeconfig: "west.conf", Context: "admin",
+						Cluster: "west", Zone: zone("west.fed.example"), Kubeconfig: "west.conf", Context: "admin",
 						Namespaces: []string{"shop", "pay"}, Selector: "tier in (public), !internal",
-						Endpoints: []string{"load-balancer", "pods"}, Routable: true,
+						Endpoints: []export.EndpointKind{export.LoadBalancer, export.Pods}, Routable: true,
 						Names: []config.NameGrant{
-							{Namespaces: []string{"edge", "pay"}, Names: []string{"*.pay.west.fed.example", "pay.west.fed.example"}},
-							{Namespaces: []string{"*"}, Names: []string{"all.west.fed.example"}},
+							{Namespaces: []string{"edge", "pay"}, Names: names("*.pay.west.fed.example", "pay.west.fed.example")},
+							{Namespaces: []string{"*"}, Names: names("all.west.fed.example")},
 						},
 						Labels: []string{"tier", "app.kubernetes.io/name"}, Annotations: []string{"acme.example/team"},
 					}},
@@ -186,20 +194,20 @@ func TestParse(t *testing.T) {
 							Convergence: 2 * time.Minute, Linger: 30 * time.Second, MaxNodes: 1_000_000,
 						}},
 						{Name: "nsm:nsm", Lifetime: 5 * time.Minute, WithdrawAfter: time.Hour, NSM: &config.NSM{
-							Name: "nsm", Registry: "tcp://registry.nsm-system:5002", IDs: ids(t, "spiffe://nsm.example/registry"), Zone: "nsm.fed.example",
+							Name: "nsm", Registry: "tcp://registry.nsm-system:5002", IDs: ids(t, "spiffe://nsm.example/registry"), Zone: zone("nsm.fed.example"),
 						}},
 						{Name: "nsm:lab", Lifetime: time.Hour, WithdrawAfter: time.Hour, NSM: &config.NSM{
-							Name: "lab", Registry: "tcp://localhost:5002", Zone: "lab.fed.example", Plain: true,
+							Name: "lab", Registry: "tcp://localhost:5002", Zone: zone("lab.fed.example"), Plain: true,
 						}},
 						{Name: "nsm:socket", Lifetime: time.Hour, MaxWithdraw: 50, WithdrawAfter: time.Hour, NSM: &config.NSM{
-							Name: "socket", Registry: "unix:///run/nsm.sock", Zone: "lab.fed.example", Plain: true,
+							Name: "socket", Registry: "unix:///run/nsm.sock", Zone: zone("lab.fed.example"), Plain: true,
 						}},
 						{Name: "consul:consul", Lifetime: time.Hour, MaxWithdraw: 50, WithdrawAfter: time.Hour, Consul: &config.Consul{
-							Name: "consul", Address: "http://127.0.0.1:8500", Zone: "consul.fed.example", AddressOf: "lan",
+							Name: "consul", Address: "http://127.0.0.1:8500", Zone: zone("consul.fed.example"), AddressOf: "lan",
 						}},
 						{Name: "consul:vms/dc1", Lifetime: 2 * time.Hour, MaxWithdraw: 30, Consul: &config.Consul{
 							Name: "vms", Address: "https://consul.example:8501", TokenFile: "token", TLS: mtls.Files{CA: "ca.pem", Cert: "c.pem", Key: "k.pem"},
-							Datacenter: "dc1", Zone: "vms.fed.example", Services: []string{"web", "shop-*"}, Tags: []string{"public", "v1"}, AddressOf: "wan", Warning: true, ByTag: true,
+							Datacenter: "dc1", Zone: zone("vms.fed.example"), Services: []string{"web", "shop-*"}, Tags: []string{"public", "v1"}, AddressOf: "wan", Warning: true, ByTag: true,
 						}},
 					},
 				},
@@ -687,10 +695,10 @@ func spelledSource(s config.Source) (kind string, in keys) {
 	case k != nil:
 		var names []any
 		for _, of := range k.Names {
-			names = append(names, keys{"namespaces": of.Namespaces, "names": of.Names})
+			names = append(names, keys{"namespaces": of.Namespaces, "names": texts(of.Names)})
 		}
 		in = some(keys{
-			"cluster": k.Cluster, "zone": k.Zone, "endpoints": k.Endpoints, "kubeconfig": k.Kubeconfig, "context": k.Context,
+			"cluster": k.Cluster, "zone": k.Zone.String(), "endpoints": texts(k.Endpoints), "kubeconfig": k.Kubeconfig, "context": k.Context,
 			"namespaces": k.Namespaces, "selector": k.Selector, "allow_names": names, "publish": some(keys{"labels": k.Labels, "annotations": k.Annotations}),
 		})
 		if k.Routable {
@@ -708,7 +716,7 @@ func spelledSource(s config.Source) (kind string, in keys) {
 	case s.Consul != nil:
 		c := s.Consul
 		in = some(keys{
-			"name": c.Name, "address": c.Address, "token_file": c.TokenFile, "datacenter": c.Datacenter, "zone": c.Zone, "services": c.Services, "tags": c.Tags,
+			"name": c.Name, "address": c.Address, "token_file": c.TokenFile, "datacenter": c.Datacenter, "zone": c.Zone.String(), "services": c.Services, "tags": c.Tags,
 			"address_of": c.AddressOf, "tls": some(keys{"cert": c.TLS.Cert, "key": c.TLS.Key, "ca": c.TLS.CA}),
 		})
 		if c.Warning {
@@ -719,7 +727,7 @@ func spelledSource(s config.Source) (kind string, in keys) {
 		}
 		return "consul", in
 	default:
-		in = some(keys{"name": n.Name, "registry": n.Registry, "zone": n.Zone, "registry_ids": texts(n.IDs)})
+		in = some(keys{"name": n.Name, "registry": n.Registry, "zone": n.Zone.String(), "registry_ids": texts(n.IDs)})
 		if n.Plain {
 			in["tls"] = "none"
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/mcs"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
@@ -98,7 +99,7 @@ func (c Catalog) unmetCondition(rule policy.Rule) (field, reason string) {
 // canMatchNames reports whether services of the source can have names that one of the patterns
 // matches.
 func (s Source) canMatchNames(patterns []string) bool {
-	zone := ""
+	var zone federation.FQDN // zero: any
 	switch {
 	case s.Kubernetes != nil:
 		zone = s.Kubernetes.Zone
@@ -107,8 +108,8 @@ func (s Source) canMatchNames(patterns []string) bool {
 	case s.NSM != nil:
 		zone = s.NSM.Zone
 	}
-	every, err := pattern.ParseName("*." + zone)
-	return zone == "" || err != nil || len(patterns) == 0 || slices.ContainsFunc(patterns, func(text string) bool {
+	every, err := pattern.ParseName("*." + zone.String())
+	return err != nil || len(patterns) == 0 || slices.ContainsFunc(patterns, func(text string) bool {
 		p, err := pattern.ParseName(text)
 		return err == nil && (p.Covers(every) || every.Covers(p))
 	})

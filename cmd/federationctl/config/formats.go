@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/url"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/setting"
+	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -36,16 +36,16 @@ func valueFormats() map[string]problem.Format {
 		"datacenter": textFormat("is no name of a datacenter such as dc1", func(text string) bool { return isWord(text) && !strings.Contains(text, "/") }),
 		"duration":   parseDuration,
 		"health":     oneOf("is neither passing nor warning", map[string]any{"passing": false, "warning": true}),
+		"fqdn":       problem.FormatOf(parseHostName),
 		"host":       problem.FormatOf(parseServerName),
 		"id":         problem.FormatOf(federation.ParseID),
 		"instances":  oneOf("must be tags; leave it out for one instance", map[string]any{"tags": true}),
 		"ip or host": problem.FormatOf(setting.ParseHost),
 		"key":        textFormat("is no key such as tier or acme.example/tier", func(text string) bool { return validation.IsQualifiedName(text) == nil }),
-		"kind":       textFormat("is not one of "+strings.Join(EndpointKinds(), ", "), func(text string) bool { return slices.Contains(EndpointKinds(), text) }),
+		"kind":       problem.FormatOf(parseKind),
 		"label":      textFormat(noLabel, isLabel),
 		"lifetime":   durationOr("forever", 0),
 		"member":     textFormat("is not the URL of a member, such as https://etcd-0.example:2379", isMember),
-		"name":       problem.FormatOf(parseName),
 		"namespace":  textFormat(noLabel, func(text string) bool { return text == "*" || isLabel(text) }),
 		"number":     parseNumber,
 		"none":       oneOf("must be none; leave it out for mutual TLS with the identity of the owner", map[string]any{"none": true}),
@@ -115,19 +115,28 @@ func parseShare(text string) (int, error) {
 	return share % 100, nil
 }
 
-// parseServerName takes a host name, and returns it as names are compared.
-func parseServerName(text string) (string, error) {
+// parseHostName takes a host name.
+func parseHostName(text string) (federation.FQDN, error) {
 	name, err := federation.ParseFQDN(text)
 	if err != nil {
-		return "", fmt.Errorf("%s is no host name: %w", safetext.Quote(text), err)
+		return name, fmt.Errorf("%s is no host name: %w", safetext.Quote(text), err)
 	}
-	return strings.TrimSuffix(name.String(), "."), nil
+	return name, nil
 }
 
-// parseName takes a pattern of names.
-func parseName(text string) (string, error) {
-	p, err := pattern.ParseName(text)
-	return p.String(), err
+// parseServerName takes a host name, and returns it as names are compared.
+func parseServerName(text string) (string, error) {
+	name, err := parseHostName(text)
+	return strings.TrimSuffix(name.String(), "."), err
+}
+
+// parseKind takes a kind of endpoints.
+func parseKind(text string) (export.EndpointKind, error) {
+	kind, ok := export.ParseKind(text)
+	if !ok {
+		return 0, fmt.Errorf("%s is not one of gateway, load-balancer, external-ips, node-ports, pods", safetext.Quote(text))
+	}
+	return kind, nil
 }
 
 func parseSelector(text string) (string, error) {

@@ -99,7 +99,7 @@ func TestImport(t *testing.T) {
 			t.Errorf("problems %v, warnings %v in\n%s", problems, warnings, text)
 		}
 		got.ResolvePaths("/etc/import")
-		if diff := cmp.Diff(want, got, equal, cmp.Comparer(func(a, b pattern.Name) bool { return a.String() == b.String() })); diff != "" {
+		if diff := cmp.Diff(want, got, equal); diff != "" {
 			t.Errorf("unexpected configuration (-want +got):\n%s", diff)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/setting"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
 
@@ -290,38 +291,29 @@ func (o *sourceSection) toSource() Source {
 	return Source{}
 }
 
-// checkKubernetes checks what the source of a path has in the file, beyond each key, and says
-// which kinds of endpoints it has by default.
+// checkKubernetes checks what the source of a path has in the file, beyond each key.
 func (r *configReader) checkKubernetes(path string, k *kubernetesSection) {
 	published := k.Publish
 	r.addProblemIf(slices.ContainsFunc(published.Labels, func(key string) bool { return key != "" && slices.Contains(published.Annotations, key) }), path+".publish",
 		"has one key in labels and in annotations, and a service can have it once only")
 	r.addProblemIf(len(published.Labels)+len(published.Annotations) > limits.Labels, path+".publish", "has more than %d keys", limits.Labels)
 	r.addProblemIf(k.Context != "" && !r.HasValue(path+".kubeconfig"), path+".context", "is one of a kubeconfig, and none is named")
-	hasPods := slices.Contains(k.Endpoints, kindPods)
-	switch endpoints := path + ".endpoints"; {
-	case !r.HasValue(endpoints):
-		k.Endpoints = EndpointKinds()
-		if !k.Routable {
-			k.Endpoints = slices.DeleteFunc(k.Endpoints, func(kind string) bool { return kind == kindPods })
-		}
-	case hasPods && !r.HasValue(path+".pods"):
-		r.AddProblemf(endpoints, "pods are endpoints only with 'pods: routable'")
-	case k.Routable && !hasPods && !r.HasProblemIn(endpoints):
-		r.AddProblemf(path+".pods", "has no effect, as endpoints leaves pods out")
-	}
-	every, err := pattern.ParseName("*." + k.Zone)
+	hasPods := slices.Contains(k.Endpoints, export.Pods)
+	endpoints := path + ".endpoints"
+	r.addProblemIf(hasPods && !r.HasValue(path+".pods"), endpoints, "pods are endpoints only with 'pods: routable'")
+	r.addProblemIf(k.Routable && r.HasValue(endpoints) && !hasPods && !r.HasProblemIn(endpoints), path+".pods", "has no effect, as endpoints leaves pods out")
+	every, err := pattern.ParseName("*." + k.Zone.String())
 	zone, _ := every.Zone()
 	for i, of := range k.Names {
 		for j, name := range of.Names {
-			p, wrong := pattern.ParseName(name)
-			if err != nil || wrong != nil {
+			if err != nil || name == (pattern.Name{}) {
 				continue // that is said already
 			}
 			at := fmt.Sprintf("%s.allow_names[%d].names[%d]", path, i, j)
-			r.addProblemIf(name == zone, at, "%s is the zone itself, which can be no name of a Service", safetext.Quote(name))
-			r.addProblemIf(p.Covers(every), at, "%s gives no name: a name below the zone %s belongs to a namespace, or is above those that do; write each name of one label", safetext.Quote(name), zone)
-			r.addProblemIf(name != zone && !p.Covers(every) && !every.Covers(p), at, "%s matches no name below the zone %s", safetext.Quote(name), zone)
+			quoted, itself := safetext.Quote(name.String()), name.String() == zone
+			r.addProblemIf(itself, at, "%s is the zone itself, which can be no name of a Service", quoted)
+			r.addProblemIf(name.Covers(every), at, "%s gives no name: a name below the zone %s belongs to a namespace, or is above those that do; write each name of one label", quoted, zone)
+			r.addProblemIf(!itself && !name.Covers(every) && !every.Covers(name), at, "%s matches no name below the zone %s", quoted, zone)
 		}
 	}
 }

@@ -49,7 +49,7 @@ type NSM struct {
 	Name     string          `yaml:"name" as:"label" default:"nsm" doc:"What begins the names of its services: nsm/NETWORK-SERVICE."`
 	Registry string          `yaml:"registry" as:"registry" doc:"The address of the registry, tcp://HOST:PORT or unix:///PATH."`
 	IDs      []federation.ID `yaml:"registry_ids" as:"id" quoted:"true" doc:"Identities of which the registry must have one, by default its host name. With identity.spiffe they are required."`
-	Zone     string          `yaml:"zone" as:"host" doc:"The zone of its names, NETWORK-SERVICE.ZONE."`
+	Zone     federation.FQDN `yaml:"zone" as:"fqdn" doc:"The zone of its names, NETWORK-SERVICE.ZONE."`
 	Plain    bool            `yaml:"tls" as:"none" quoted:"true" doc:"none asks without TLS a registry on this machine. Leave it out for mutual TLS with the identity of the owner."`
 }
 

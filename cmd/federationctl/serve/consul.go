@@ -4,7 +4,6 @@ import (
 	"os"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/consul"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -14,15 +13,11 @@ import (
 const tokenVariable = "CONSUL_HTTP_TOKEN" //nolint:gosec // the name of one
 
 // openConsul returns the source of a datacenter, which is not connected yet.
-func (p *Publisher) openConsul(s config.Source, policy wire.AddressPolicy) (source.Source, error) {
+func (p *Publisher) openConsul(s config.Source, policy wire.AddressPolicy) source.Source {
 	c := s.Consul
-	zone, err := federation.ParseFQDN(c.Zone)
-	if err != nil {
-		return nil, err
-	}
 	return consul.New(consul.Config{
 		Address: c.Address, TLS: c.TLS, TokenFile: c.TokenFile, Token: os.Getenv(tokenVariable), Datacenter: c.Datacenter,
-		Name: c.Name, Zone: zone, Services: c.Services, Tags: c.Tags, AddressOf: c.AddressOf, Warning: c.Warning, ByTag: c.ByTag,
+		Name: c.Name, Zone: c.Zone, Services: c.Services, Tags: c.Tags, AddressOf: c.AddressOf, Warning: c.Warning, ByTag: c.ByTag,
 		Policy: policy, Logger: p.logger.With("source", s.Name),
-	}), nil
+	})
 }

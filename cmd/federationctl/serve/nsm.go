@@ -4,7 +4,6 @@ import (
 	"net/url"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/nsm"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -12,12 +11,8 @@ import (
 
 // openNSM returns the source of a registry, which is not connected yet.
 func (p *Publisher) openNSM(s config.Source, policy wire.AddressPolicy) (source.Source, error) {
-	zone, err := federation.ParseFQDN(s.NSM.Zone)
-	if err != nil {
-		return nil, err
-	}
 	c := nsm.Config{
-		Registry: s.NSM.Registry, Zone: zone, Name: s.NSM.Name, Policy: policy, Logger: p.logger.With("source", s.Name),
+		Registry: s.NSM.Registry, Zone: s.NSM.Zone, Name: s.NSM.Name, Policy: policy, Logger: p.logger.With("source", s.Name),
 	}
 	if !s.NSM.Plain {
 		address, err := url.Parse(s.NSM.Registry)

@@ -26,7 +26,7 @@ func (p *Publisher) openSource(ctx context.Context, s config.Source, r *registry
 	case s.Registration != nil:
 		opened, err = p.openRegistration(ctx, s, r, policy)
 	case s.Consul != nil:
-		opened, err = p.openConsul(s, policy)
+		opened = p.openConsul(s, policy)
 	case s.NSM != nil:
 		opened, err = p.openNSM(s, policy)
 	case s.Relay != nil:
