@@ -27,25 +27,21 @@ type statusOptions struct {
 	output  string
 }
 
-// addFlags adds the flags to a command.
-func (o *statusOptions) addFlags(command *cobra.Command) {
-	flags := command.Flags()
-	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "`duration` that an answer may take")
-	flags.StringVar(&o.files.Cert, "cert", "", "PEM `file`: your certificate, for https")
-	flags.StringVar(&o.files.Key, "key", "", "PEM `file`: the key of that certificate")
-	flags.StringVar(&o.files.CA, "ca", "", "PEM `file`: the authorities of the endpoint")
-}
-
 // runOnEndpoint makes a command one that asks a process.
 func (o *statusOptions) runOnEndpoint(
 	command *cobra.Command, ask func(e *inspect.Endpoint, args []string, out io.Writer) error,
 ) *cobra.Command {
-	o.addFlags(command)
-	command.Flags().StringVar(&o.at, "at", "", "`URL` of the status endpoint, or host[:port]; none: "+inspect.ConsumerAt+" of a CoreDNS or, where nothing listens there, "+inspect.OwnerAt+" of an owner or "+inspect.ImporterAt+" of an importer")
+	flags := command.Flags()
+	o.timeout = 30 * time.Second
+	positiveFlag(command, &o.timeout, "timeout", "`duration` that an answer may take")
+	flags.StringVar(&o.files.Cert, "cert", "", "PEM `file`: your certificate, for https")
+	flags.StringVar(&o.files.Key, "key", "", "PEM `file`: the key of that certificate")
+	flags.StringVar(&o.files.CA, "ca", "", "PEM `file`: the authorities of the endpoint")
+	flags.StringVar(&o.at, "at", "", "`URL` of the status endpoint, or host[:port]; none: "+inspect.ConsumerAt+" of a CoreDNS or, where nothing listens there, "+inspect.OwnerAt+" of an owner or "+inspect.ImporterAt+" of an importer")
 	command.RunE = func(command *cobra.Command, args []string) error {
-		endpoint, err := o.newEndpoint(o.at)
+		endpoint, err := inspect.NewEndpoint(o.at, o.files, o.timeout)
 		if err != nil {
-			return err
+			return err //nolint:wrapcheck // it names the flag
 		}
 		return ask(endpoint, args, command.OutOrStdout())
 	}
@@ -62,14 +58,6 @@ func (o *statusOptions) writeAnswer(out io.Writer, sent string, err error, text 
 	}
 	_, err = io.WriteString(out, sent)
 	return failureOf(err)
-}
-
-// newEndpoint returns the endpoint to ask. Its errors are of usage.
-func (o *statusOptions) newEndpoint(at string) (*inspect.Endpoint, error) {
-	if o.timeout <= 0 {
-		return nil, fmt.Errorf("--timeout: %v is not above 0", o.timeout)
-	}
-	return inspect.NewEndpoint(at, o.files, o.timeout) //nolint:wrapcheck // it names the flag
 }
 
 func whyCommand(ctx context.Context) *cobra.Command {

@@ -111,7 +111,7 @@ func TestInspect(t *testing.T) {
 		{"why a FOO --at " + at, 2, "", "federationctl: \"FOO\" is not a type such as A, AAAA, SRV or TXT" + hint("why")},
 		{"why", 2, "", "federationctl: why takes a NAME and perhaps a TYPE, not 0 arguments" + hint("why")},
 		{"why a -o xml", 2, "", "federationctl: -o: \"xml\" is not one of table, json" + hint("why")},
-		{"why a --timeout 0s", 2, "", "federationctl: --timeout: 0s is not above 0" + hint("why")},
+		{"why a --timeout 0s", 2, "", "federationctl: --timeout: 0s is not positive" + hint("why")},
 		{"why 192.0.2.10", 2, "", "federationctl: 192.0.2.10 is an IP address; 'federationctl services 192.0.2.10' lists what has it" + hint("why")},
 		{"status --at ftp://a", 2, "", "federationctl: \"ftp://a\" is not a URL such as http://localhost:9154 or https://host:9154" + hint("status")},
 		{"status --at https://a", 2, "", "federationctl: https://a needs --cert, --key and --ca" + hint("status")},

@@ -40,11 +40,10 @@ func targetFlags(command *cobra.Command, t *ownerTarget, party string) {
 // openIdentity returns the identity of the party towards the owners.
 func (t *ownerTarget) openIdentity(stderr io.Writer) (mtls.Consumer, error) {
 	for i, text := range t.servers {
-		address, ok := ownerAddress(text)
-		if !ok {
-			return mtls.Consumer{}, fmt.Errorf("--server: %q is neither host nor host:port", text)
+		var err error
+		if t.servers[i], err = parseOwnerAddress(text); err != nil {
+			return mtls.Consumer{}, fmt.Errorf("--server: %w", err)
 		}
-		t.servers[i] = address
 	}
 	if err := checkOwner(t.ownerIDs, t.origin, "--server"); err != nil {
 		return mtls.Consumer{}, err
@@ -66,9 +65,7 @@ type registerOptions struct {
 }
 
 func registerCommand(ctx context.Context) *cobra.Command {
-	o := registerOptions{
-		health: health.Config{Interval: 5 * time.Second, Timeout: 2 * time.Second}, drain: 5 * time.Second,
-	}
+	o := registerOptions{health: health.Config{Interval: 5 * time.Second, Timeout: 2 * time.Second}}
 	command := &cobra.Command{
 		Use:   "register --server ADDRESS[,...] --service FQDN --node URI {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID}",
 		Short: "Register a program with an owner",
@@ -118,10 +115,7 @@ mtls. Without a host it is the address from which register connects.`,
 	positiveFlag(command, &o.health.Timeout, "check-timeout", "`time` that a check may take")
 	flags.IntVar(&o.health.Failures, "check-failures", 3, "`number` of failed checks until the program is withdrawn")
 	flags.IntVar(&o.health.Successes, "check-successes", 1, "`number` of successful checks until the program is registered")
-	flags.Var(&flagValue{kind: "duration", text: o.drain.String(), set: func(text string) (err error) {
-		o.drain, err = parseDrain(text)
-		return err
-	}}, "drain", "`time` between the withdrawal and the end of register, so that caches of clients expire")
+	flags.DurationVar(&o.drain, "drain", 5*time.Second, "`time` between the withdrawal and the end of register, so that caches of clients expire")
 	return command
 }
 
@@ -156,19 +150,10 @@ func (o *registerOptions) checkFlags(flags *pflag.FlagSet) error {
 			return fmt.Errorf("--%s: %d is less than 1", name, n)
 		}
 	}
-	return nil
-}
-
-// parseDrain reads a value of --drain.
-func parseDrain(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("%q is not a time", text)
-	case d < 0:
-		return 0, fmt.Errorf("%v is negative", d)
+	if o.drain < 0 {
+		return fmt.Errorf("--drain: %v is negative", o.drain)
 	}
-	return d, nil
+	return nil
 }
 
 // addMetadata takes a value of --metadata.

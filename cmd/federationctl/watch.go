@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/url"
 	"strings"
 	"sync"
 
@@ -67,15 +66,15 @@ Services that break a rule are refused and named on standard error.`,
 	}}, "api", "`version` of the protocol: "+strings.Join(apis, " or "))
 	completeValues(command, "api", apis)
 	rangesFlag(command, &o.Policy.AllowAddresses)
-	choiceFlag(command, &o.Output, "output", "o", "`format`: table for people, or json", "table", "json")
+	outputFlag(command, &o.Output)
 	flags.BoolVar(&o.Once, "once", false, "end when the catalog is complete")
 	return command
 }
 
 func (o *watchOptions) watchOwner(ctx context.Context, target string, stdout, stderr io.Writer) error {
 	var err error
-	if o.Address, err = parseTarget(target); err != nil {
-		return err
+	if o.Address, err = parseOwnerAddress(target); err != nil {
+		return fmt.Errorf("ADDRESS: %w; it is such as owner.example, owner.example:8008 or https://owner.example:8008", err)
 	}
 	if err := checkOwner(o.ownerIDs, o.origin, "ADDRESS"); err != nil {
 		return err
@@ -116,20 +115,3 @@ func awaitCertificate(ctx context.Context, certificates *mtls.Source) error {
 
 // apis are the versions of the protocol that watch speaks.
 var apis = []string{wire.V1Alpha2.String(), wire.V1Alpha1.String()}
-
-// parseTarget returns the host:port of an owner, with 8008 for a port that is missing.
-func parseTarget(target string) (address string, err error) {
-	address = target
-	if strings.Contains(target, "://") {
-		u, err := url.Parse(target)
-		if err != nil || u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-			return "", fmt.Errorf("ADDRESS %q is not an address such as owner.example, owner.example:8008 or https://owner.example:8008", target)
-		}
-		address = u.Host
-	}
-	address, ok := ownerAddress(address)
-	if !ok {
-		return "", fmt.Errorf("ADDRESS %q is not an address such as owner.example, owner.example:8008 or https://owner.example:8008", target)
-	}
-	return address, nil
-}

@@ -187,9 +187,10 @@ func (v *Judgement) Advice(i int) string {
 }
 
 // withRemedy returns the condition with what to do in this case, if that is known.
-func (c Condition) withRemedy(remedy string) Condition {
-	c.Remedy = cmp.Or(remedy, c.Remedy)
-	return c
+func (c *Condition) withRemedy(remedy string) Condition {
+	in := *c
+	in.Remedy = cmp.Or(remedy, c.Remedy)
+	return in
 }
 
 // Judge says how an owner is, for a process that follows it: a CoreDNS, an importer, or an owner that

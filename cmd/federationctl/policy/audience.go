@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
@@ -64,7 +65,7 @@ func (a *Audience) String() string {
 		b.WriteString("told once allow names them:\n")
 	}
 	for _, f := range a.Further {
-		fmt.Fprintf(&b, "  consumer   %s, by rule %d\n", quoteUnlessPlain(f.To), f.Rule.Number)
+		fmt.Fprintf(&b, "  consumer   %s, by rule %d\n", printable.QuoteWord(f.To), f.Rule.Number)
 	}
 	return b.String()
 }
@@ -73,7 +74,7 @@ func (a *Audience) String() string {
 func formatConsumers(consumers []string) string {
 	var b strings.Builder
 	for _, id := range consumers {
-		fmt.Fprintf(&b, "  consumer   %s\n", quoteUnlessPlain(id))
+		fmt.Fprintf(&b, "  consumer   %s\n", printable.QuoteWord(id))
 	}
 	return b.String()
 }

@@ -37,7 +37,7 @@ func newRule(number int, file string, export config.Export) Rule {
 	for _, key := range slices.Sorted(maps.Keys(export.Rule.Labels)) {
 		labels = append(labels, key+"="+export.Rule.Labels[key])
 	}
-	few := func(words []string) string { return printable.JoinFew(words, most, ",", quoteUnlessPlain) }
+	few := func(words []string) string { return printable.JoinFew(words, most, ",", printable.QuoteWord) }
 	for _, condition := range []struct {
 		on  string
 		any []string
@@ -57,15 +57,6 @@ func (r *Rule) String() string {
 
 // most is how many words a text has of a list of any length.
 const most = 8
-
-// quoteUnlessPlain returns a text that stands in a file: quoted, unless it is short printable ASCII
-// without quotes and backslashes.
-func quoteUnlessPlain(text string) string {
-	if quoted := safetext.Quote(text); quoted != `"`+text+`"` || text == "" {
-		return quoted
-	}
-	return text
-}
 
 // plainFQDN returns a name in DNS without its final dot.
 func plainFQDN(name federation.FQDN) string { return strings.TrimSuffix(name.String(), ".") }

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
@@ -32,9 +33,9 @@ func (a *Answer) String() string {
 // lineStart returns how a line about a service begins that was asked for by a name.
 func lineStart(name, service string) string {
 	if name == service {
-		return quoteUnlessPlain(name) + ": "
+		return printable.QuoteWord(name) + ": "
 	}
-	return quoteUnlessPlain(name) + ": service " + quoteUnlessPlain(service) + " is "
+	return printable.QuoteWord(name) + ": service " + printable.QuoteWord(service) + " is "
 }
 
 // ExplainServices returns what a consumer whose certificate has these identities is told of the
@@ -85,7 +86,7 @@ func (c *Catalog) findServices(name string, known func(s *wire.EncodedService, a
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s: %s has no service with the name or fqdn %s", c.file, catalogName(c.serverName), quoteUnlessPlain(name))
+		return nil, fmt.Errorf("%s: %s has no service with the name or fqdn %s", c.file, catalogName(c.serverName), printable.QuoteWord(name))
 	}
 	return found, nil
 }

@@ -41,9 +41,16 @@ func JoinFew[E any](list []E, most int, separator string, show func(E) string) s
 // QuoteText returns what a peer sent, quoted where it is not plain ASCII without spaces,
 // commas and slashes.
 func QuoteText(s string) string {
-	quoted := safetext.Quote(s)
-	if quoted == `"`+s+`"` && !strings.ContainsAny(s, " ,/") {
-		return s
+	if strings.ContainsAny(s, ",/") {
+		return safetext.Quote(s)
 	}
-	return quoted
+	return QuoteWord(s)
+}
+
+// QuoteWord returns a text, quoted where it is not one short word of plain ASCII.
+func QuoteWord(s string) string {
+	if quoted := safetext.Quote(s); quoted != `"`+s+`"` || s == "" || strings.Contains(s, " ") {
+		return quoted
+	}
+	return s
 }

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/provider"
-	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // progressLog says what happens, one line for each change.
@@ -82,17 +81,17 @@ func (j *progressLog) noteStatus(s provider.Status) {
 		switch {
 		case s.Waits:
 			j.writeLinef("stored%s, and not published yet: %s at %s, with owner %s, ttl %v; clients get it once the catalog of the owner is available",
-				again, s.Node.Service, quoteUnlessPlain(s.URI), s.Owner, s.TTL)
+				again, s.Node.Service, printable.QuoteWord(s.URI), s.Owner, s.TTL)
 		case waited:
-			j.writeLinef("published: %s at %s, with owner %s", s.Node.Service, quoteUnlessPlain(s.URI), s.Owner)
+			j.writeLinef("published: %s at %s, with owner %s", s.Node.Service, printable.QuoteWord(s.URI), s.Owner)
 		default:
-			j.writeLinef("registered%s: %s at %s, with owner %s, ttl %v", again, s.Node.Service, quoteUnlessPlain(s.URI), s.Owner, s.TTL)
+			j.writeLinef("registered%s: %s at %s, with owner %s, ttl %v", again, s.Node.Service, printable.QuoteWord(s.URI), s.Owner, s.TTL)
 		}
 	case provider.Refused:
 		j.markUnregistered()
 		clear(j.reportedKinds)
 		j.writeLinef("refused by owner %s: %s at %s: rule %s: %s; asking the owner again",
-			s.Owner, s.Node.Service, s.Node.URI, quoteUnlessPlain(s.Rule), quoteUnlessPlain(s.Reason))
+			s.Owner, s.Node.Service, s.Node.URI, printable.QuoteWord(s.Rule), printable.QuoteWord(s.Reason))
 	case provider.Lost:
 		if j.isNewKind(s.Err) {
 			j.writeLinef("owner %s is lost: %v; registered until %s at least, trying again", s.Owner, s.Err, s.Until.Format(time.TimeOnly))
@@ -178,12 +177,4 @@ func remedyFor(err error) string {
 	default:
 		return "check --server, and that the owner is up and has the authority of --cert in its CA file"
 	}
-}
-
-// quoteUnlessPlain returns what an owner has sent, quoted unless it is plain.
-func quoteUnlessPlain(text string) string {
-	if quoted := safetext.Quote(text); quoted != `"`+text+`"` || text == "" || strings.Contains(text, " ") {
-		return quoted
-	}
-	return text
 }

@@ -65,7 +65,8 @@ func Parse(data []byte) (*Rules, []problem.Problem) {
 	var in fileContent
 	d := problem.Read(data, MaxBytes, "rules are", "rules", map[string]problem.Format{
 		"name": problem.FormatOf(parseName), "provider": problem.FormatOf(capture.ParseID), "service": problem.FormatOf(capture.ParseName),
-		"address": problem.FormatOf(parseAddress), "ttl": problem.FormatOf(parseTTL), "quota": problem.FormatOf(setting.WholeNumber(maxQuota)),
+		"address": problem.FormatOf(parseAddress), "quota": problem.FormatOf(setting.WholeNumber(maxQuota)),
+		"ttl": problem.FormatOf(func(text string) (time.Duration, error) { return setting.ParseDurationIn(text, leastTTL, mostTTL) }),
 	}, &in)
 	rules := new(Rules)
 	names := make(map[string]int) // lines
@@ -167,28 +168,12 @@ func parseAddress(text string) (allowedAddress, error) {
 		cidr = netip.PrefixFrom(ip, ip.BitLen()).String()
 	}
 	if strings.Contains(cidr, "/") {
-		block, err := netip.ParsePrefix(cidr)
-		switch {
-		case err != nil:
-			return allowedAddress{}, fmt.Errorf("%s is not a CIDR such as 10.0.0.0/8", safetext.Quote(cidr))
-		case block.Addr().Is4In6():
-			return allowedAddress{}, fmt.Errorf("%s has an IPv4 address in IPv6, which no node has: write it as IPv4", safetext.Quote(cidr))
-		case block != block.Masked():
-			return allowedAddress{}, fmt.Errorf("%s has bits behind its length; %v is the range that it is in", safetext.Quote(cidr), block.Masked())
-		}
-		return allowedAddress{block: block, text: text}, nil
+		block, err := setting.ParsePrefix(cidr)
+		return allowedAddress{block: block, text: text}, err
 	}
 	hosts, err := capture.ParseName(text)
 	if err != nil {
 		return allowedAddress{}, fmt.Errorf("neither peer, nor a CIDR, nor a pattern of host names: %w", err)
 	}
 	return allowedAddress{hosts: hosts, text: text}, nil
-}
-
-func parseTTL(text string) (time.Duration, error) {
-	ttl, err := time.ParseDuration(text)
-	if err != nil || ttl < leastTTL || ttl > mostTTL {
-		return 0, fmt.Errorf("%s is not a duration from %v to %v, such as 30s", safetext.Quote(text), leastTTL, mostTTL)
-	}
-	return ttl, nil
 }
