@@ -1,11 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -78,10 +78,13 @@ mistakes, also with warnings, 1 with some, and 2 when the output cannot be writt
 			// When ctx ends the goroutine is left to the end of the process: a read of
 			// standard input cannot be interrupted.
 			go func() {
-				done <- toldOn(command.OutOrStdout(), func(out io.Writer) error {
-					checker.stdin, checker.stdout = command.InOrStdin(), out
-					return checker.checkFiles(files)
-				})
+				out := bufio.NewWriter(command.OutOrStdout())
+				checker.stdin, checker.stdout = command.InOrStdin(), out
+				err := checker.checkFiles(files)
+				if failure := out.Flush(); err == nil && failure != nil { // a yes is one only if all of it could be written
+					err = noAnswer(failure)
+				}
+				done <- err
 			}()
 			select {
 			case err := <-done:

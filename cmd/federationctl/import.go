@@ -34,7 +34,7 @@ keys. A change of the file takes a restart.`,
 
   # Look at the objects first.
   federationctl import --dry-run import.yaml`,
-		Args:              oneArg("FILE"),
+		Args:              argsBetween("one FILE", 1, 1),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(command *cobra.Command, args []string) error {
 			logger := slog.New(logHandler(command.ErrOrStderr(), logFormat))

@@ -78,7 +78,7 @@ The process must have the status endpoint, 'status' in its configuration. The ex
 code is 0 when it has explained the answer, whatever that is, and 1 when it has not.`,
 		Example: `  federationctl why shop.fed.example
   federationctl why shop.fed.example SRV -o json`,
-		Args: argsBetween("why", "a NAME and perhaps a TYPE", 1, 2),
+		Args: argsBetween("a NAME and perhaps a TYPE", 1, 2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (types []string, _ cobra.ShellCompDirective) {
 			if len(args) == 1 {
 				types = []string{"A", "AAAA", "SRV", "TXT", "SOA", "NS"}

@@ -176,14 +176,6 @@ func exitResult(code int) error {
 	return exitError{code: code}
 }
 
-// isYes returns the result of a command that says yes or no.
-func isYes(yes bool) error {
-	if yes {
-		return nil
-	}
-	return exitError{code: exitFailed}
-}
-
 // failureOf returns the result of a command that fails for a reason, or is done without one.
 func failureOf(reason error) error {
 	if reason == nil {
@@ -195,30 +187,6 @@ func failureOf(reason error) error {
 // noAnswer returns the result of a command that says yes or no and cannot. Its exit code is
 // that of an error of usage, as with diff and grep, so that no script takes it for an answer.
 func noAnswer(reason error) error { return exitError{exitUsage, reason} }
-
-// toldOn returns the result of a command that says yes or no, and explains that on stdout. A yes
-// is one only if all of that could be written.
-func toldOn(stdout io.Writer, tell func(io.Writer) error) error {
-	out := &firstErrorWriter{Writer: stdout}
-	if err := tell(out); err != nil || out.err == nil {
-		return err
-	}
-	return noAnswer(out.err)
-}
-
-// firstErrorWriter is a writer that keeps the first error.
-type firstErrorWriter struct {
-	io.Writer
-
-	err error
-}
-
-// Write implements io.Writer.
-func (r *firstErrorWriter) Write(text []byte) (int, error) {
-	n, err := r.Writer.Write(text)
-	r.err = cmp.Or(r.err, err)
-	return n, err //nolint:wrapcheck // it is the other writer's
-}
 
 // newFailuref is fmt.Errorf for a failure.
 func newFailuref(format string, args ...any) error { return failureOf(fmt.Errorf(format, args...)) }
@@ -243,33 +211,28 @@ func originFlags(command *cobra.Command, origin *mtls.Origin, party, peers strin
 // agent, and the other flags that are required. It is to be called before cobra looks at
 // what is required.
 func checkOrigin(flags *pflag.FlagSet, required ...string) error {
-	files := []string{"cert", "key", "ca"}
-	var mixed []string
-	if !flags.Changed("spiffe") {
-		required = append(required, files...)
-		if flags.Changed("trust-domain") {
-			return errors.New("--trust-domain is for --spiffe: with files, --ca says who is accepted")
-		}
-	} else {
-		for _, name := range files {
-			mustSucceed(flags.SetAnnotation(name, cobra.BashCompOneRequiredFlag, []string{"false"})) // it may be there by requireFlags
-			if flags.Changed(name) {
-				mixed = append(mixed, "--"+name)
-			}
-		}
-	}
-	var missing []string
+	agent := flags.Changed("spiffe")
+	var mixed, missing []string
 	flags.VisitAll(func(flag *pflag.Flag) {
-		if !flag.Changed && slices.Contains(required, flag.Name) {
+		isFile := slices.Contains([]string{"cert", "key", "ca"}, flag.Name)
+		if isFile && agent {
+			delete(flag.Annotations, cobra.BashCompOneRequiredFlag) // it may be there by requireFlags
+		}
+		switch {
+		case flag.Changed && isFile && agent:
+			mixed = append(mixed, "--"+flag.Name)
+		case !flag.Changed && (isFile && !agent || slices.Contains(required, flag.Name)):
 			missing = append(missing, fmt.Sprintf("%q", flag.Name))
 		}
 	})
 	switch {
+	case !agent && flags.Changed("trust-domain"):
+		return errors.New("--trust-domain is for --spiffe: with files, --ca says who is accepted")
 	case len(mixed) > 0:
 		return fmt.Errorf("%s cannot be used with --spiffe: the agent has the certificate and the authorities", strings.Join(mixed, ", "))
 	case len(missing) > 0:
 		return fmt.Errorf("required flag(s) %s not set", strings.Join(missing, ", "))
-	case flags.Changed("spiffe") && flags.Lookup("spiffe").Value.String() == "":
+	case agent && flags.Lookup("spiffe").Value.String() == "":
 		return errors.New("--spiffe: the socket is empty")
 	}
 	return nil
@@ -292,16 +255,6 @@ func mustSucceed(err error) {
 
 // showHelp is what a command does that only has others.
 func showHelp(command *cobra.Command, _ []string) error { return command.Help() }
-
-// oneArg requires exactly one argument of a command.
-func oneArg(what string) cobra.PositionalArgs {
-	return func(command *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%s takes one %s, not %d", command.Name(), what, len(args))
-		}
-		return nil
-	}
-}
 
 // noArgs allows no argument for a command; hint says what to do instead.
 func noArgs(hint string) cobra.PositionalArgs {

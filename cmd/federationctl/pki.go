@@ -47,7 +47,7 @@ overwritten. In production use an authority that can renew and revoke.`,
 
   # An owner that others reach by these names.
   federationctl pki certs --host owner.example.org --host 192.0.2.1`,
-		Args:              oneArg("DIR"),
+		Args:              argsBetween("one DIR", 1, 1),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(command *cobra.Command, args []string) error {
 			return makeTrialFiles(args[0], hosts, command.OutOrStdout())
@@ -68,7 +68,7 @@ which stays where it is. It is valid for a year. No file is overwritten.`,
 
   # A certificate of that authority.
   federationctl pki issue ca dns --id spiffe://dns.example/coredns --client`,
-		Args:              oneArg("DIR"),
+		Args:              argsBetween("one DIR", 1, 1),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(command *cobra.Command, args []string) error {
 			dir := args[0]
@@ -107,7 +107,7 @@ a relay is both.`,
   # An owner that is reached by a name and by an address.
   federationctl pki issue ca owner --id spiffe://owner.example/hamlet \
       --dns owner.example --dns 192.0.2.1 --server`,
-		Args: argsBetween("issue", "DIR and NAME", 2, 2),
+		Args: argsBetween("DIR and NAME", 2, 2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return nil, cobra.ShellCompDirectiveFilterDirs

@@ -78,10 +78,10 @@ func (o *policyOptions) runOnCatalog(
 			return noAnswer(err)
 		}
 		yes, err := answer(c, args[1:], func(what fmt.Stringer) error { return o.printAnswer(command.OutOrStdout(), what) })
-		if err != nil {
+		if err != nil || yes {
 			return err
 		}
-		return isYes(yes)
+		return exitResult(exitFailed)
 	}
 	return command
 }
@@ -117,7 +117,7 @@ A consumer whose certificate has several identities is one --as for each of them
 The exit code is 0 when the consumer is told of every NAME, 1 when it is not, and 2
 when that is not known, because a file has a mistake or no service has a NAME.`,
 		Example: policyExamples[0],
-		Args:    argsBetween("test", "CONFIG and a NAME, or several", 2, -1),
+		Args:    argsBetween("CONFIG and a NAME, or several", 2, -1),
 	}, func(c *policy.Catalog, names []string, show func(fmt.Stringer) error) (bool, error) {
 		answers, told, err := c.ExplainServices(as, names)
 		return told, showAll(answers, err, show)
@@ -151,7 +151,7 @@ further consumers are listed as well: these are told once allow names them.
 The exit code is 0 when somebody is told, 1 when nobody is, and 2 when it is not
 known.`,
 		Example: policyExamples[1],
-		Args:    argsBetween("who-can", "CONFIG and a NAME", 2, 2),
+		Args:    argsBetween("CONFIG and a NAME", 2, 2),
 	}, func(c *policy.Catalog, names []string, show func(fmt.Stringer) error) (bool, error) {
 		audiences, told, err := c.WhoCan(names[0])
 		return told, showAll(audiences, err, show)
@@ -161,10 +161,10 @@ known.`,
 }
 
 // argsBetween requires so many arguments of a command, at least and at most; -1 is any number.
-func argsBetween(name, what string, least, most int) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
+func argsBetween(what string, least, most int) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
 		if len(args) < least || most >= 0 && len(args) > most {
-			return fmt.Errorf("%s takes %s, not %s", name, what, status.CountNoun(len(args), "argument"))
+			return fmt.Errorf("%s takes %s, not %s", command.Name(), what, status.CountNoun(len(args), "argument"))
 		}
 		return nil
 	}

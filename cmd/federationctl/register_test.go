@@ -316,7 +316,7 @@ func TestRegisterUsage(t *testing.T) {
 	good := append(files("", "consumer"), "--server", "127.0.0.1:1", "--service", "shop.fed.example", "--node", registerURI)
 	for want, args := range map[string][]string{
 		`required flag(s) "node", "server", "service" not set`:     files("", "consumer"),
-		`--server: "owner/path": label has a character other than`: {"--server", "owner/path"},
+		`--server: "owner/path": address is neither an IP address`: {"--server", "owner/path"},
 		`--service: name`:                         {"--service", "a..b"},
 		`--node "8080": the scheme is not one of`: {"--node", "8080"},
 		`--metadata: "a" is not key=value`:        {"--metadata", "a"},

@@ -49,7 +49,7 @@ Services that break a rule are refused and named on standard error.`,
       --key consumer-key.pem --ca ca.pem \
       --owner-id spiffe://federation.example/owner --once -o json \
       | jq -r 'select(.op == "upsert").service.fqdn'`,
-		Args:              oneArg("ADDRESS"),
+		Args:              argsBetween("one ADDRESS", 1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE:           func(command *cobra.Command, _ []string) error { return checkOrigin(command.Flags()) },
 		RunE: func(command *cobra.Command, args []string) error {

@@ -59,6 +59,23 @@ func (r *configReader) readExports(path string, exports []*ruleSection, c *Catal
 	}
 }
 
+// OriginalNames returns a name, and those that a rule of exports may turn into it: all in lower case, and
+// without a final dot.
+func OriginalNames(name string, exports []Export) []string {
+	suffix := func(zone string) string {
+		return strings.TrimSuffix("."+strings.ToLower(strings.TrimSuffix(zone, ".")), ".")
+	}
+	names := []string{name}
+	for _, e := range exports {
+		for from, to := range e.Rule.As {
+			if below, renamed := strings.CutSuffix("."+name, suffix(to)); renamed {
+				names = append(names, strings.TrimPrefix(below+suffix(from), "."))
+			}
+		}
+	}
+	return names
+}
+
 // checkLabels says which rules ask for labels or tags that services cannot have: such a rule
 // tells nothing, or leaves to those behind it what it is to hide. It needs a
 // configuration without mistakes.

@@ -32,8 +32,9 @@ type InputFiles struct {
 type Catalog struct {
 	file       string // of the configuration, as it was named
 	serverName string
-	policy     *policy.Policy // nil for everything to everyone who may subscribe
-	rules      []Rule         // of the policy
+	policy     *policy.Policy  // nil for everything to everyone who may subscribe
+	rules      []Rule          // of the policy
+	exports    []config.Export // these, as they stand in the configuration
 	services   []*wire.EncodedService
 	allowed    []federation.ID // in the order of the files, each once
 	spiffe     bool            // host names in certificates of consumers count for nothing
@@ -74,7 +75,7 @@ func (c *Catalog) takeRules(catalogs []config.Catalog) error {
 		}
 		return fmt.Errorf("%s does not have %s; choose with --server-name: %s", c.file, catalogName(c.serverName), safetext.Printable(strings.Join(names, ", ")))
 	}
-	c.policy = catalogs[i].Policy
+	c.policy, c.exports = catalogs[i].Policy, catalogs[i].Exports
 	for i, export := range catalogs[i].Exports {
 		c.rules = append(c.rules, newRule(i+1, c.file, export))
 	}

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -77,11 +79,12 @@ func (c *Catalog) findServices(name string, known func(s *wire.EncodedService, a
 	if err != nil {
 		fqdn = federation.FQDN{} // which no service has
 	}
-	origins := c.originalNames(fqdn)
+	plain := plainFQDN(fqdn)
+	origins := config.OriginalNames(plain, c.exports)
 	var found []*wire.EncodedService
 	for _, s := range c.services {
 		its := s.FQDN()
-		if s.Name() == name || its == plainFQDN(fqdn) || origins[its] && known(s, fqdn) {
+		if s.Name() == name || its == plain || slices.Contains(origins, its) && known(s, fqdn) {
 			found = append(found, s)
 		}
 	}
@@ -89,20 +92,4 @@ func (c *Catalog) findServices(name string, known func(s *wire.EncodedService, a
 		return nil, fmt.Errorf("%s: %s has no service with the name or fqdn %s", c.file, catalogName(c.serverName), printable.QuoteWord(name))
 	}
 	return found, nil
-}
-
-// originalNames returns the fqdns, without the final dot, of which a rule may make that alias.
-func (c *Catalog) originalNames(alias federation.FQDN) map[string]bool {
-	origins := make(map[string]bool)
-	for i := range c.rules {
-		for from, to := range c.rules[i].rule.As {
-			// The rules are in force, so the names of zones are.
-			zone, _ := federation.ParseOrigin(from)
-			known, _ := federation.ParseOrigin(to)
-			if origin, err := alias.Rename(known, zone); err == nil && alias.Within(known) {
-				origins[plainFQDN(origin)] = true
-			}
-		}
-	}
-	return origins
 }

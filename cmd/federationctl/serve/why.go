@@ -46,7 +46,7 @@ const maxFound = 100
 // findServices returns the services that have a name in DNS, or are called so, those that are published
 // first. The name is in lower case, without the final dot.
 func (c *servedCatalog) findServices(name string, exports []config.Export) []source.FoundService {
-	names := originalNames(name, exports)
+	names := config.OriginalNames(name, exports)
 	found := c.sources.Find(func(s *wire.EncodedService) bool {
 		return strings.EqualFold(s.Name(), name) || slices.ContainsFunc(names, func(name string) bool {
 			return strings.HasSuffix("."+name, "."+s.FQDN()) && zone.HasName(s.Service(), name)
@@ -57,22 +57,6 @@ func (c *servedCatalog) findServices(name string, exports []config.Export) []sou
 			strings.Compare(a.Service.Name(), b.Service.Name()), strings.Compare(a.Source, b.Source))
 	})
 	return found[:min(len(found), maxFound)]
-}
-
-// originalNames returns a name, and those that a rule of exports may turn into it.
-func originalNames(name string, exports []config.Export) []string {
-	suffix := func(zone string) string {
-		return strings.TrimSuffix("."+strings.ToLower(strings.TrimSuffix(zone, ".")), ".")
-	}
-	names := []string{name}
-	for _, e := range exports {
-		for from, to := range e.Rule.As {
-			if below, renamed := strings.CutSuffix("."+name, suffix(to)); renamed {
-				names = append(names, strings.TrimPrefix(below+suffix(from), "."))
-			}
-		}
-	}
-	return names
 }
 
 // reportOffer returns the report of a service that was found: to whom it is told, and whether there

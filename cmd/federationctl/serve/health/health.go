@@ -5,6 +5,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -20,6 +21,9 @@ type Config struct {
 	Successes int           // in a row, that make a program healthy; at least 1
 	Failures  int           // in a row, that make a program unhealthy; at least 1
 }
+
+// errTimeout is why a check has failed that took too long.
+var errTimeout = errors.New("it has taken too long")
 
 // RepeatCheck repeats the check until ctx ends, the first time at once. It tells changed when
 // it is known whether the program is healthy, and whenever that has changed, with the
@@ -37,6 +41,9 @@ func RepeatCheck(ctx context.Context, c Config, changed func(failure error)) {
 		}
 		attempt, cancel := context.WithTimeout(ctx, c.Timeout)
 		err := c.Check(attempt)
+		if err != nil && attempt.Err() != nil {
+			err = errTimeout
+		}
 		cancel()
 		if ctx.Err() != nil {
 			return

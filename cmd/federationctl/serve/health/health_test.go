@@ -70,7 +70,7 @@ func TestTimeout(t *testing.T) {
 			Interval: 5 * time.Second, Timeout: 2 * time.Second, Successes: 1, Failures: 2,
 			Check: func(ctx context.Context) error {
 				<-ctx.Done()
-				return readableError(ctx, ctx.Err())
+				return ctx.Err()
 			},
 		}, func(err error) {
 			if !errors.Is(err, errTimeout) || time.Since(begun) != 9*time.Second {
