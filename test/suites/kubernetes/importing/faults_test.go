@@ -97,6 +97,8 @@ func TestHalfBack(t *testing.T) {
 	i.says(t, `"paused":11`)
 	passes(t, retention/2)
 	i.Kill()
+	must.Do(t, os.RemoveAll(s.Path(i.Name))) // so that only the objects and the record say what there was
+	must.Do(t, os.Mkdir(s.Path(i.Name), 0o700))
 	must.Do(t, i.Start(t.Context()))
 	eventually(t, func() string { return s.watch.differs(services(half)) })
 }
