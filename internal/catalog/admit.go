@@ -73,7 +73,7 @@ func (c *Catalog) leaveOut(name, id string, now time.Time) {
 	if now.Sub(c.stream.wanted) < leftOutPatience {
 		c.stream.heard = now
 	}
-	if _, ok := c.records.get(name); ok {
+	if _, ok := c.records[name]; ok {
 		c.removeRecord(name, CauseExcluded)
 	}
 	c.ids.releaseID(name, id)

@@ -171,8 +171,8 @@ func (c RemovalCause) String() string {
 // stream has announced stays, and has a retention of its own from the loss of the stream.
 type Catalog struct {
 	rules   Rules
-	records recordTable // by the owner's ID of the service
-	changes []Change    // since the last call of TakeChanges
+	records map[string]nameRecord // by the name of the service
+	changes []Change              // since the last call of TakeChanges
 
 	known     bool // a catalog was complete, or restored
 	restoring bool // BeginRestore was called, and EndRestore not yet
@@ -208,7 +208,7 @@ type streamState struct {
 
 // New returns an empty catalog of an owner that has not been reached yet.
 func New(rules Rules) *Catalog {
-	return &Catalog{rules: withDefaults(rules), records: newRecordTable(), ids: newServiceIDs(), fqdns: newFQDNCounts()}
+	return &Catalog{rules: withDefaults(rules), records: make(map[string]nameRecord), ids: newServiceIDs(), fqdns: newFQDNCounts()}
 }
 
 // withDefaults returns the rules with the defaults in place of zero fields.
@@ -267,7 +267,7 @@ func (c *Catalog) ApplyEvent(ev wire.Event, now time.Time) error {
 			c.leaveOut(ev.Name, ev.ID, now)
 			break
 		}
-		r, _ := c.records.get(ev.Name)
+		r := c.records[ev.Name]
 		if r.generation < c.generation {
 			c.stream.restartSilence(now)
 		}
@@ -294,7 +294,7 @@ func (c *Catalog) NoteRefusal(name, id string, now time.Time) {
 	if named, ok := c.ids.names[name]; ok && name == id {
 		name = named
 	}
-	r, ok := c.records.get(name)
+	r, ok := c.records[name]
 	if !ok {
 		return
 	}
@@ -396,7 +396,7 @@ func (c *Catalog) SetRules(rules Rules, now time.Time) {
 		c.covers = rules.Admits
 	}
 	c.covers, c.stream.admits = commonWords(c.covers, rules.Admits), commonWords(c.stream.admits, rules.Admits)
-	for name, r := range c.records.allRecords() {
+	for name, r := range c.records {
 		if r.service.IsZero() {
 			continue
 		}
@@ -441,7 +441,7 @@ type LastAnnouncement struct {
 // not use the catalog meanwhile.
 func (c *Catalog) All() iter.Seq2[packed.Service, LastAnnouncement] {
 	return func(yield func(packed.Service, LastAnnouncement) bool) {
-		for _, r := range c.records.allRecords() {
+		for _, r := range c.records {
 			if !r.service.IsZero() && !yield(r.service, LastAnnouncement{uint64(r.generation), r.updated}) {
 				return
 			}

@@ -67,7 +67,7 @@ func (c *Catalog) sweepUnannounced() {
 // stale data.
 func (c *Catalog) holdUnannounced() {
 	var newest uint32 // generation of what is held
-	for name, r := range c.records.allRecords() {
+	for name, r := range c.records {
 		switch {
 		case r.generation == c.generation:
 		case r.service.IsZero():

@@ -41,7 +41,7 @@ func TestCovers(t *testing.T) {
 					return nil
 				}}, now)
 			case "restore":
-				c.BeginRestore(2, now, now)
+				c.BeginRestore(now, now)
 				c.RestoreOmitted(words)
 				c.RestoreMore([]packed.Service{packed.PackService(services.At("a.fed.example", "192.0.2.1")), packed.PackService(services.At("b.fed.example", "192.0.2.2"))})
 				c.EndRestore(true)

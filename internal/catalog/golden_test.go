@@ -183,7 +183,7 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 
 // restore fills a new catalog with the services of a snapshot, and reports whether it did.
 func restore(c *catalog.Catalog, services []packed.Service, lastUp, now time.Time) bool {
-	if !c.BeginRestore(len(services), lastUp, now) {
+	if !c.BeginRestore(lastUp, now) {
 		return false
 	}
 	c.RestoreMore(services)

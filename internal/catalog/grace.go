@@ -27,7 +27,7 @@ func (c *Catalog) endGrace() {
 		return
 	}
 	c.grace, c.count.stale = 0, 0
-	for _, r := range c.records.allRecords() {
+	for _, r := range c.records {
 		if !r.service.IsZero() && r.generation < c.liveGeneration() {
 			c.count.stale++
 		}

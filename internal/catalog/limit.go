@@ -67,7 +67,7 @@ func (c *Catalog) trimToLimit() {
 		return
 	}
 	rank := func(name string) int { // the lowest is kept first
-		switch r, _ := c.records.get(name); {
+		switch r := c.records[name]; {
 		case r.service.IsZero():
 			return 2
 		case r.generation < c.liveGeneration():
@@ -76,7 +76,7 @@ func (c *Catalog) trimToLimit() {
 		return 0
 	}
 	var names []string
-	for name := range c.records.allRecords() {
+	for name := range c.records {
 		names = append(names, name)
 	}
 	slices.SortFunc(names, func(a, b string) int {
@@ -84,7 +84,7 @@ func (c *Catalog) trimToLimit() {
 	})
 	size := int64(0)
 	for _, name := range names {
-		r, _ := c.records.get(name)
+		r := c.records[name]
 		if size+int64(r.octets) <= limit {
 			size += int64(r.octets)
 			continue

@@ -41,7 +41,7 @@ func nameOnly(name, id string) nameRecord {
 // invalid says why it is not admitted, or is nil. Now is in seconds, as in a nameRecord.
 func (c *Catalog) upsertService(id string, p packed.Service, s *federation.Service, invalid *federation.InvalidError, now uint32) error {
 	name := p.Name()
-	r, _ := c.records.get(name)
+	r := c.records[name]
 	var next nameRecord
 	switch {
 	case invalid != nil && r.service.IsZero():
@@ -87,20 +87,23 @@ func (c *Catalog) setRecord(name string, next nameRecord) { c.replaceRecord(name
 // version that was not admitted. Where the service goes, it goes for that cause. Records, their
 // counts and the list of changes are written here and nowhere else, so that they agree.
 func (c *Catalog) replaceRecord(name string, next nameRecord, cause RemovalCause) {
-	prev, _ := c.records.get(name)
+	prev := c.records[name]
 	c.fqdns.replaceService(prev.service, next.service)
 	c.count.addRecord(prev, -1, c.generation, c.liveGeneration())
 	published := !next.service.IsZero()
 	switch {
 	case published:
 		name = next.service.Name() // in its memory, and in no other
-		c.records.setRecord(name, next)
+		c.records[name] = next
 	case next.admission != admitted:
 		name = strings.Clone(name)
-		c.records.setRecord(name, next)
+		c.records[name] = next
 	default:
 		next = nameRecord{}
-		c.records.deleteRecord(name)
+		delete(c.records, name)
+		if len(c.records) == 0 {
+			c.records = make(map[string]nameRecord) // a catalog that was large does not stay so
+		}
 		c.ids.forgetName(name)
 	}
 	c.count.addRecord(next, +1, c.generation, c.liveGeneration())
@@ -133,7 +136,7 @@ func (c *Catalog) liveGeneration() uint32 {
 
 // removeBefore removes all records of a generation before the given one.
 func (c *Catalog) removeBefore(generation uint32, cause RemovalCause) {
-	for name, r := range c.records.allRecords() {
+	for name, r := range c.records {
 		if r.generation < generation {
 			c.removeRecord(name, cause)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// BeginRestore prepares a new catalog for about so many services that were kept through a restart,
+// BeginRestore prepares a new catalog for services that were kept through a restart,
 // and reports whether it did. It returns false when the retention of the services is over, when the
 // catalog is known, or after the first stream was opened. What an earlier, incomplete restoration
 // left is removed.
@@ -16,7 +16,7 @@ import (
 // The services are stale from lastUp on, the time when a stream was last up. A lastUp after now
 // counts as now, because the clock of the machine may have been set back. Until EndRestore, the
 // catalog is not known, because a name that is not in the catalog may still come.
-func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
+func (c *Catalog) BeginRestore(lastUp, now time.Time) bool {
 	if lastUp.After(now) {
 		lastUp = now
 	}
@@ -29,7 +29,6 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	}
 	c.removeBefore(1, CauseUnproven)
 	c.leftOut = leftOut{}
-	c.records.reserve(services)
 	c.restoring, c.retention, c.limited = true, retentionClocks{losses: []retentionClock{l}}, 0
 	return true
 }

@@ -29,7 +29,7 @@ func TestRestoreInParts(t *testing.T) {
 		"opened":   {func(c *catalog.Catalog) { c.OpenStream(epoch) }, 3, false},
 		"again": {func(c *catalog.Catalog) {
 			c.EndRestore(false)
-			c.BeginRestore(3, epoch, epoch)
+			c.BeginRestore(epoch, epoch)
 			c.RestoreMore(part("a"))
 			c.EndRestore(true)
 		}, 1, true},
@@ -41,7 +41,7 @@ func TestRestoreInParts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := catalog.New(catalog.Rules{Retention: time.Hour, MaxCatalog: 2100})
-			if !c.BeginRestore(3, epoch, epoch) {
+			if !c.BeginRestore(epoch, epoch) {
 				t.Fatal("there is no restoration")
 			}
 			c.RestoreMore(part("a", "b"))
@@ -77,7 +77,7 @@ func TestRestoreInParts(t *testing.T) {
 			if s := c.Summary(); s.Services != tt.left {
 				t.Error("a service is restored after the end")
 			}
-			if c.BeginRestore(3, epoch, epoch) {
+			if c.BeginRestore(epoch, epoch) {
 				t.Error("there is a restoration after a stream")
 			}
 			c.ExpectEndMarker()

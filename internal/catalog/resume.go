@@ -30,7 +30,7 @@ func (c *Catalog) AdoptServices(services []packed.Service) {
 		return
 	}
 	for _, p := range services {
-		r, ok := c.records.get(p.Name())
+		r, ok := c.records[p.Name()]
 		if !ok || r.service != p {
 			continue
 		}

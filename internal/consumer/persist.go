@@ -220,7 +220,7 @@ func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 	for _, t := range []time.Time{s.LastUp, s.Saved} {
 		m.clock.atLeast(t)
 	}
-	return m.catalog.BeginRestore(s.Total, s.LastUp, m.currentTime())
+	return m.catalog.BeginRestore(s.LastUp, m.currentTime())
 }
 
 // saveChanges saves the catalog after changes until ctx ends, and then once more the snapshot from

@@ -117,9 +117,6 @@ func TestLoadParts(t *testing.T) {
 		o := wanted
 		o.Part = func(part *snapshot.Snapshot) bool {
 			parts = append(parts, len(part.Services))
-			if part.Total != len(want.Services) {
-				t.Errorf("a part says that there are %d services", part.Total)
-			}
 			whole.Services = append(whole.Services, part.Services...)
 			whole.Owner, whole.LastUp, whole.Saved = part.Owner, part.LastUp, part.Saved
 			return len(parts) != stopAt

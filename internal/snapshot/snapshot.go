@@ -76,10 +76,6 @@ type Snapshot struct {
 	// Admits is catalog.Rules.Admits if the owner has more services than these, because the rules
 	// did not admit them. It is empty if these are all that the owner has.
 	Admits string
-
-	// Total is how many services the whole snapshot has, if it comes in parts. It is less where the
-	// file is too small for the number in it. Encode does not write it.
-	Total int
 }
 
 // ReadOptions are the options of Decode and Load.
@@ -253,7 +249,7 @@ func (d *contentDecoder) readHead() error {
 	}
 	d.services = int(head.GetServices()) //nolint:gosec // no more than the file has octets
 	d.snapshot = &Snapshot{
-		Owner: d.options.Owner, LastUp: head.GetLastUp().AsTime(), Admits: head.GetAdmits(), Total: d.services,
+		Owner: d.options.Owner, LastUp: head.GetLastUp().AsTime(), Admits: head.GetAdmits(),
 	}
 	if head.GetSaved() != nil {
 		d.snapshot.Saved = head.GetSaved().AsTime()

@@ -136,7 +136,7 @@ func (t *tier) start() {
 	}
 	if t.saved != nil && t.persist {
 		t.replica.change(func(now time.Time) {
-			if t.replica.catalog.BeginRestore(len(t.saved.services), t.saved.lastUp, now) {
+			if t.replica.catalog.BeginRestore(t.saved.lastUp, now) {
 				t.replica.catalog.RestoreMore(t.saved.services)
 				t.replica.catalog.EndRestore(true)
 			}
