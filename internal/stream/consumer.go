@@ -160,7 +160,7 @@ type Update struct {
 	Invalid  *federation.InvalidError // why the response is refused; or nil
 
 	nonce string
-	room  int // in the inbox
+	room  int64 // in the inbox
 }
 
 // Consumer is the subscription to one owner. It keeps the replicas with their backoff, and the

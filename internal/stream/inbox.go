@@ -3,6 +3,8 @@ package stream
 import (
 	"context"
 	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -27,16 +29,16 @@ const (
 type inbox struct {
 	updates chan Update   // in order; closed at the end of the stream
 	ended   chan struct{} // closed before updates is
-	room    chan struct{} // a value for every part of the room that is taken
-	err     error         // why the stream ended; read-only once ended is closed
-	pending atomic.Int64  // how many responses came that are not applied yet
+	room    *semaphore.Weighted
+	err     error        // why the stream ended; read-only once ended is closed
+	pending atomic.Int64 // how many responses came that are not applied yet
 
 	// Owned by the caller of takeWaiting.
 	taken []Update
 }
 
 func newInbox() *inbox {
-	return &inbox{updates: make(chan Update, maxUpdates), ended: make(chan struct{}), room: make(chan struct{}, maxUpdates)}
+	return &inbox{updates: make(chan Update, maxUpdates), ended: make(chan struct{}), room: semaphore.NewWeighted(maxUpdates)}
 }
 
 // fillFrom puts in what receive returns, with its size in bytes, until receive fails or ctx ends.
@@ -52,14 +54,10 @@ func (in *inbox) fillFrom(ctx context.Context, receive func() (Update, int, erro
 			return
 		}
 		in.pending.Add(1)
-		update.room = min(1+size/roomBytes, maxUpdates)
-		for range update.room {
-			select {
-			case in.room <- struct{}{}:
-			case <-ctx.Done():
-				in.err = context.Cause(ctx)
-				return
-			}
+		update.room = int64(min(1+size/roomBytes, maxUpdates))
+		if in.room.Acquire(ctx, update.room) != nil {
+			in.err = context.Cause(ctx)
+			return
 		}
 		in.updates <- update // for which there is room
 	}
@@ -70,11 +68,9 @@ func (in *inbox) fillFrom(ctx context.Context, receive func() (Update, int, erro
 func (in *inbox) takeWaiting(update Update) []Update {
 	clear(in.taken) // keeps no service that is gone
 	in.taken = in.taken[:0]
-	for room, ok := 0, true; ok; {
+	for room, ok := int64(0), true; ok; {
 		in.taken = append(in.taken, update)
-		for range update.room {
-			<-in.room
-		}
+		in.room.Release(update.room)
 		if room += update.room; room >= maxUpdates {
 			break
 		}
@@ -93,8 +89,6 @@ func (in *inbox) markApplied() { in.pending.Add(int64(-len(in.taken))) }
 // drain waits for the end of the stream, and drops the updates that arrive until then.
 func (in *inbox) drain() {
 	for update := range in.updates {
-		for range update.room {
-			<-in.room
-		}
+		in.room.Release(update.room)
 	}
 }

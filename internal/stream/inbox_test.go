@@ -8,6 +8,9 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // filled starts an inbox with responses of these sizes, which are called a, b, c
@@ -127,12 +130,12 @@ func TestInboxIsBounded(t *testing.T) {
 func TestInboxPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(Consumer)
-		in := &inbox{updates: make(chan Update, maxUpdates+2), room: make(chan struct{}, maxUpdates+2)}
+		in := &inbox{updates: make(chan Update, maxUpdates+2), room: semaphore.NewWeighted(maxUpdates + 2)}
 		c.inbox.Store(in)
 		for _, update := range numbered(0, maxUpdates+2) {
 			update.room = 1
 			in.updates <- update
-			in.room <- struct{}{}
+			must.Do(t, in.room.Acquire(t.Context(), 1))
 			in.pending.Add(1)
 		}
 		close(in.updates)
@@ -157,8 +160,8 @@ func TestInboxDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, received := filled(t.Context(), t, make([]int, 3*maxUpdates)...)
 		in.drain()
-		if _, err := take(in); !errors.Is(err, io.EOF) || *received != 3*maxUpdates || len(in.room) > 0 {
-			t.Errorf("after %d responses, with %d rooms taken: %v", *received, len(in.room), err)
+		if _, err := take(in); !errors.Is(err, io.EOF) || *received != 3*maxUpdates || !in.room.TryAcquire(maxUpdates) {
+			t.Errorf("after %d responses there is not room for all: %v", *received, err)
 		}
 	})
 }
