@@ -1,11 +1,6 @@
 package subtree
 
-import (
-	"math/bits"
-	"slices"
-
-	"github.com/hamlet-federation/coredns-federation/federation"
-)
+import "math/bits"
 
 // Selection lists endpoints of a Subtree by index, in ascending order.
 type Selection []uint16
@@ -26,28 +21,22 @@ var everything = func() (all [1 << 16]uint16) { //nolint:gochecknoglobals // a c
 // is made to be expensive.
 func (c *serviceCompiler) selectEndpoints(places []uint16) []Selection {
 	s := c.service
-	if !slices.ContainsFunc(s.Instances, func(in federation.Instance) bool { return len(in.EndpointSelector) > 0 }) {
+	byLabel := make(map[string]endpointSet) // for the labels that are selected
+	for i := range s.Instances {
+		for _, l := range s.Instances[i].EndpointSelector {
+			if byLabel[l] == nil {
+				byLabel[l] = newEndpointSet(len(s.Endpoints))
+			}
+		}
+	}
+	if len(byLabel) == 0 {
 		return nil
 	}
-	labels := 0
-	for i := range s.Endpoints {
-		labels += len(s.Endpoints[i].Labels)
-	}
-	sets := make([]labelEndpoints, 0, labels)
-	byLabel := make(map[string]uint32, labels) // to the index of its set
 	for i := range s.Endpoints {
 		for _, l := range s.Endpoints[i].Labels {
-			n, ok := byLabel[l]
-			if !ok {
-				byLabel[l] = uint32(len(sets)) //nolint:gosec // at most limits.Endpoints times limits.Labels
-				sets = append(sets, labelEndpoints{first: places[i]})
-				continue
+			if set := byLabel[l]; set != nil {
+				set.addIndex(places[i])
 			}
-			if sets[n].all == nil {
-				sets[n].all = newEndpointSet(len(s.Endpoints))
-				sets[n].all.addIndex(sets[n].first)
-			}
-			sets[n].all.addIndex(places[i])
 		}
 	}
 	selected := make([]Selection, len(s.Instances))
@@ -55,21 +44,11 @@ func (c *serviceCompiler) selectEndpoints(places []uint16) []Selection {
 	for i := range s.Instances {
 		clear(union)
 		for _, l := range s.Instances[i].EndpointSelector {
-			if n, ok := byLabel[l]; ok && sets[n].all != nil {
-				union.addAll(sets[n].all)
-			} else if ok {
-				union.addIndex(sets[n].first)
-			}
+			union.addAll(byLabel[l])
 		}
 		selected[i] = c.pickEndpoints(union)
 	}
 	return selected
-}
-
-// labelEndpoints holds the endpoints with one label.
-type labelEndpoints struct {
-	first uint16
-	all   endpointSet // nil when first is the only one
 }
 
 // pickEndpoints returns the endpoints in the set, or all of them when the set is empty.
