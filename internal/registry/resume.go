@@ -102,10 +102,10 @@ func (r *bucketRow) bucketSums(f formedView, left *digestAllowance) [rowBuckets]
 }
 
 // computeSum returns the sum of the bucket for a formedView.
-func (b *bucket) computeSum(f formedView) *bucketSum {
-	s := &bucketSum{services: b.len()}
+func (b bucket) computeSum(f formedView) *bucketSum {
+	s := &bucketSum{services: len(b)}
 	digests := make(resume.Digests, 0, s.services)
-	for e := range b.allEntries() {
+	for _, e := range b {
 		service := e.serviceIn(f.consumerView)
 		if service == nil {
 			s.services--

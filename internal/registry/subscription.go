@@ -145,7 +145,7 @@ func (w *versionCursor) nextPair() (entryPair, bool) {
 		case w.bucket == resume.Leaves:
 			w.bucket, w.removing = 0, true
 		default:
-			if from := w.from.bucketOf(w.bucket); from != nil || !w.removing { // else there is nothing to remove
+			if from := w.from.bucketOf(w.bucket); len(from) > 0 || !w.removing { // else there is nothing to remove
 				w.pairs = diffBuckets(from, w.to.bucketOf(w.bucket))
 			}
 			w.bucket++

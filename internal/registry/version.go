@@ -68,7 +68,7 @@ const (
 // to these counts under mu. MaxViews bounds the views: at that number all counts are dropped and
 // made anew when needed.
 type bucketRow struct {
-	buckets [rowBuckets]*bucket // nil for an empty one
+	buckets [rowBuckets]bucket
 
 	mu     sync.Mutex                             // guards the fields below
 	counts map[consumerView]int                   // services that the view has
@@ -94,8 +94,8 @@ func (r *bucketRow) countIn(v consumerView) int {
 }
 
 // countIn returns how many services of the bucket the view has.
-func (b *bucket) countIn(v consumerView) (n int) {
-	for e := range b.allEntries() {
+func (b bucket) countIn(v consumerView) (n int) {
+	for _, e := range b {
 		if e.serviceIn(v) != nil {
 			n++
 		}
@@ -187,7 +187,7 @@ func (v *catalogVersion) mutableCopy() *catalogVersion {
 }
 
 // bucketOf returns the bucket of a leaf.
-func (v *catalogVersion) bucketOf(leaf int) *bucket {
+func (v *catalogVersion) bucketOf(leaf int) bucket {
 	return v.rows[leaf/rowBuckets].buckets[leaf%rowBuckets]
 }
 
@@ -200,7 +200,7 @@ func (v *catalogVersion) findEntry(name string) *serviceEntry {
 func (v *catalogVersion) allEntries() iter.Seq[*serviceEntry] {
 	return func(yield func(*serviceEntry) bool) {
 		for leaf := range resume.Leaves {
-			for e := range v.bucketOf(leaf).allEntries() {
+			for _, e := range v.bucketOf(leaf) {
 				if !yield(e) {
 					return
 				}
@@ -222,7 +222,7 @@ func (v *catalogVersion) countIn(in consumerView) int {
 }
 
 // setBucket replaces the bucket of a leaf. V is a copy of the version of.
-func (v *catalogVersion) setBucket(of *catalogVersion, leaf int, b *bucket) {
+func (v *catalogVersion) setBucket(of *catalogVersion, leaf int, b bucket) {
 	in := &v.rows[leaf/rowBuckets]
 	if *in == of.rows[leaf/rowBuckets] {
 		*in = &bucketRow{buckets: (*in).buckets}
@@ -243,7 +243,7 @@ func (v *catalogVersion) withEntries(entries map[string]*serviceEntry) *catalogV
 		old := v.bucketOf(leaf)
 		b := old.withEdits(in)
 		next.setBucket(v, leaf, b)
-		next.services += b.len() - old.len()
+		next.services += len(b) - len(old)
 	}
 	for i, r := range next.rows {
 		if r != v.rows[i] {
@@ -260,12 +260,10 @@ func (v *catalogVersion) judgedBy(p *policy.Policy) *catalogVersion {
 	next.policy = p
 	for leaf := range resume.Leaves {
 		old := v.bucketOf(leaf)
-		entries := make([]*serviceEntry, 0, old.len())
-		for e := range old.allEntries() {
-			entries = append(entries, &serviceEntry{e.service, p.Judge(e.service)})
+		b := make(bucket, 0, len(old))
+		for _, e := range old {
+			b = append(b, &serviceEntry{e.service, p.Judge(e.service)})
 		}
-		b := &bucket{}
-		b.appendEntries(entries)
 		next.setBucket(v, leaf, b)
 	}
 	return next
@@ -363,7 +361,7 @@ func (v *catalogVersion) countChangedSince(from *catalogVersion, p viewChange) i
 			n += r.countIn(p.after)
 		default:
 			for at, b := range r.buckets {
-				if old.buckets[at] == nil {
+				if len(old.buckets[at]) == 0 {
 					n += b.countIn(p.after)
 				} else {
 					n += len(p.differingPairs(diffBuckets(old.buckets[at], b)))
