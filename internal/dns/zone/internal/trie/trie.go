@@ -1,7 +1,6 @@
 package trie
 
 import (
-	"cmp"
 	"hash/maphash"
 	"iter"
 	"slices"
@@ -163,15 +162,9 @@ func (s *hashSlot[V]) withChanges(changes []itemChange[V], bits int) hashSlot[V]
 	return splitLeaves(leaves, bits)
 }
 
-// isChangedBy reports whether one of the changes, sorted by hash, has the name of the leaf.
+// isChangedBy reports whether one of the changes has the name of the leaf.
 func (l *hashedItem[V]) isChangedBy(changes []itemChange[V]) bool {
-	i, _ := slices.BinarySearchFunc(changes, l.hash, func(c itemChange[V], hash uint64) int { return cmp.Compare(c.hash, hash) })
-	for ; i < len(changes) && changes[i].hash == l.hash; i++ {
-		if changes[i].name == l.item.Name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(changes, func(c itemChange[V]) bool { return c.hash == l.hash && c.name == l.item.Name })
 }
 
 // splitLeaves returns the slot of these leaves. It does not keep the slice.
@@ -181,16 +174,9 @@ func splitLeaves[V any](leaves []hashedItem[V], bits int) hashSlot[V] {
 		copy(own, leaves)
 		return hashSlot[V]{leaves: own}
 	}
-	var counts [fan]int
-	for i := range leaves {
-		counts[slotIndex(leaves[i].hash, bits)]++
-	}
 	var parts [fan][]hashedItem[V]
 	for _, l := range leaves {
 		at := slotIndex(l.hash, bits)
-		if parts[at] == nil {
-			parts[at] = make([]hashedItem[V], 0, counts[at])
-		}
 		parts[at] = append(parts[at], l)
 	}
 	var kids [fan]hashSlot[V]
