@@ -27,11 +27,11 @@ const (
 // Beyond that fillFrom stops reading, so that the flow control of the stream slows an owner down
 // that floods. Nothing is dropped, because each response is answered.
 type inbox struct {
-	updates chan Update   // in order; closed at the end of the stream
-	ended   chan struct{} // closed before updates is
-	room    *semaphore.Weighted
-	err     error        // why the stream ended; read-only once ended is closed
-	pending atomic.Int64 // how many responses came that are not applied yet
+	updates chan Update         // in order; closed at the end of the stream
+	ended   chan struct{}       // closed before updates is
+	room    *semaphore.Weighted // for maxUpdates parts
+	err     error               // why the stream ended; read-only once ended is closed
+	pending atomic.Int64        // how many responses came that are not applied yet
 
 	// Owned by the caller of takeWaiting.
 	taken []Update
