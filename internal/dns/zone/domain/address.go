@@ -34,19 +34,8 @@ func AppendAddress(b []byte, ip netip.Addr) []byte {
 
 // AddressLen returns the length of the label that AppendAddress appends.
 func AddressLen(ip netip.Addr) int {
-	if !ip.Is4() {
-		return MaxAddress
-	}
-	n := len("0-0-0-0")
-	for _, octet := range ip.As4() {
-		if octet >= 10 {
-			n++
-		}
-		if octet >= 100 {
-			n++
-		}
-	}
-	return n
+	var label [MaxAddress]byte
+	return len(AppendAddress(label[:0], ip))
 }
 
 // ParseAddress returns the address of a label, and reports whether the label is exactly what
