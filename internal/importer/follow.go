@@ -122,7 +122,7 @@ func (f *followedOwner) publishChanges(changes consumer.Changes) {
 		}
 	}
 	f.events.NotePublished(changes.Services, time.Now())
-	if before.State != f.summary.State {
+	if before.State != f.summary.State || before.Paused != f.summary.Paused {
 		f.settle()
 		m.enqueue(anchorName)
 	}
