@@ -34,8 +34,19 @@ func AppendAddress(b []byte, ip netip.Addr) []byte {
 
 // AddressLen returns the length of the label that AppendAddress appends.
 func AddressLen(ip netip.Addr) int {
-	var label [MaxAddress]byte
-	return len(AppendAddress(label[:0], ip))
+	if !ip.Is4() {
+		return MaxAddress
+	}
+	n := len("0-0-0-0")
+	for _, octet := range ip.As4() {
+		if octet >= 10 {
+			n++
+		}
+		if octet >= 100 {
+			n++
+		}
+	}
+	return n
 }
 
 // ParseAddress returns the address of a label, and reports whether the label is exactly what

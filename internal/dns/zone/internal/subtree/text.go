@@ -144,9 +144,7 @@ func (w *txtWriter) writeService(s *federation.Service) {
 	w.addPair("", "desc", cutText("desc", s.Description))
 	w.addNumbered("tag", s.Tags)
 	for _, l := range w.foldKeys(s.Labels) {
-		if l.Key != exportLabel {
-			w.addPair("label.", l.Key, l.Value)
-		}
+		w.addPair("label.", l.Key, l.Value)
 	}
 	w.addNumbered("san", s.SANs)
 }
@@ -228,7 +226,9 @@ func (w *txtWriter) addNumbered(key string, values []string) {
 func (w *txtWriter) foldKeys(values []federation.Pair) []federation.Pair {
 	folded := make([]federation.Pair, 0, len(values))
 	for _, v := range values {
-		if isKey(v.Key) {
+		if v.Key == exportLabel {
+			w.dropped-- // it is left out on purpose
+		} else if isKey(v.Key) {
 			folded = append(folded, federation.Pair{Key: strings.ToLower(v.Key), Value: v.Value})
 		}
 	}
