@@ -260,10 +260,10 @@ func (f *followedOwner) lostSince() time.Time {
 	switch {
 	case !f.summary.Lost.IsZero() && (!synced || f.summary.Paused > 0):
 		return f.summary.Lost
+	case !f.settled && !f.lost.IsZero():
+		return f.lost // also of one that is back, until it is known which objects stay
 	case f.paused && time.Now().Before(f.keptUntil()):
-	case synced, f.settled:
-		return time.Time{}
-	case f.lost.IsZero() && time.Since(f.importer.began) < heardOf:
+	case synced, f.settled, time.Since(f.importer.began) < heardOf:
 		return time.Time{}
 	}
 	if f.lost.IsZero() {
