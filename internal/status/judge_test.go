@@ -240,7 +240,7 @@ func TestNothingAccepted(t *testing.T) {
 		Refusals: []RefusedService{{Service: "web", FQDN: "web.fed.example.", Reason: "out_of_zone", Rule: "outside the zones given to this owner (fde.example.)"}},
 	}}}
 	v := s.Owners[0].Judge(now, Consumer)
-	if f := v.Findings[0]; v.Level != Act || !strings.Contains(f.Says, "(3)") || !strings.HasSuffix(f.Says, "(fde.example.)") || !strings.Contains(f.Remedy, "add its zone to the federation block") {
+	if f := v.Findings[0]; v.Level != Act || !strings.Contains(f.Says, "(3)") || !strings.HasSuffix(f.Says, "(fde.example.)") || !strings.Contains(f.Remedy, "add its zone to those given") {
 		t.Errorf("the judgement is %+v", v)
 	}
 	if sum := s.Judge(); sum.Findings[0].Says != "Act on 1 of 1 owner: 1 refused." {

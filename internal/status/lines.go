@@ -261,7 +261,7 @@ func describeRefusal(owner string, r *RefusedService) string {
 func (r *RefusedService) Remedy() string {
 	switch federation.Reason(r.Reason) { //nolint:exhaustive // the others depend on the owner alone
 	case federation.ReasonOutOfZone:
-		return "if the service should be here, add its zone to the federation block (or to zones of an importer), or have the owner use a zone that is there"
+		return "if the service should be here, add its zone to those given to the owner here, or have the owner use one of these"
 	case federation.ReasonReservedName:
 		return "have the owner choose another name: the zone needs this one for itself"
 	case federation.ReasonName:
