@@ -15,6 +15,9 @@ const (
 	guardCount = 10
 )
 
+// IsMassLoss reports whether the guard keeps what a complete catalog lacks of all that there was.
+func IsMassLoss(lacking, all int) bool { return lacking >= guardCount && guardShare*lacking > all }
+
 // commonWords returns the words that are in both texts, or "none".
 func commonWords(a, b string) string {
 	words := strings.Fields(b)
@@ -34,7 +37,7 @@ func (c *Catalog) settleDeadline() (time.Time, bool) {
 // silent for Rules.Settle.
 func (c *Catalog) completeBySilence(now time.Time) {
 	c.endGrace()
-	if stale := c.count.stale; stale >= guardCount && guardShare*stale > c.count.services {
+	if IsMassLoss(c.count.stale, c.count.services) {
 		c.holdUnannounced()
 	} else {
 		c.sweepUnannounced()

@@ -113,12 +113,17 @@ func (f *followedOwner) publishChanges(changes consumer.Changes) {
 	f.summary = changes.Status.Summary
 	for i := range changes.Services {
 		c := &changes.Services[i]
-		now := &offer{owner: f, service: c.Packed, updated: c.Updated, generation: c.Generation}
-		if !c.Was.IsZero() && (c.Packed.IsZero() || c.Packed != c.Was && f.nameOf(c.Packed) != f.nameOf(c.Was)) {
-			f.changeName(f.nameOf(c.Was), c.Name, nil)
+		var now types.NamespacedName
+		if !c.Packed.IsZero() {
+			now = f.nameOf(c.Packed)
+		}
+		if c.Kind() != catalog.Confirmed && !c.Was.IsZero() {
+			if was := f.nameOf(c.Was); c.Packed.IsZero() || was != now {
+				f.changeName(was, c.Name, nil)
+			}
 		}
 		if !c.Packed.IsZero() {
-			f.changeName(f.nameOf(c.Packed), c.Name, now)
+			f.changeName(now, c.Name, &offer{owner: f, service: c.Packed, updated: c.Updated, generation: c.Generation})
 		}
 	}
 	f.events.NotePublished(changes.Services, time.Now())
@@ -202,12 +207,6 @@ func (f *followedOwner) awaitWritten(ctx context.Context, ended <-chan struct{})
 	}
 }
 
-// The guard of the catalog, see package catalog, which does not know the objects of an earlier start.
-const (
-	guardShare = 2
-	guardCount = 10
-)
-
 // settle decides, once the catalog of the owner is complete and the objects are known, whether
 // objects go that are of services which the owner does not offer. The caller holds mu.
 func (f *followedOwner) settle() {
@@ -228,7 +227,7 @@ func (f *followedOwner) settle() {
 		all, gone = all+has, gone+lacks
 	}
 	f.settled = true
-	if f.paused = gone >= guardCount && guardShare*gone > all; f.paused {
+	if f.paused = catalog.IsMassLoss(gone, all); f.paused { // its catalog does not know the objects of an earlier start
 		m.log.Warn("the owner does not offer most of the services that there are objects of; they are kept until its retention ends", "owner", f.Name, "objects", gone)
 		m.queue.AddAfter(anchorName, time.Until(f.keptUntil()))
 	}
