@@ -51,7 +51,7 @@ var wings = map[string][]string{
 	"internal/wire":           {"federation", "proto"},
 	"internal/policy":         {"federation", "internal/wire"},
 	"internal/status":         {"federation", "federation/mtls", "internal", "internal/wire"},
-	"internal/status/history": {"federation", "internal/catalog", "internal/consumer", "internal/status", "internal/stream", "internal/wire"},
+	"internal/status/history": {"federation", "federation/mtls", "internal/catalog", "internal/consumer", "internal/status", "internal/stream", "internal/wire"},
 	"internal/catalog":        {"federation", "internal", "internal/wire", "proto"},
 	"internal/stream":         {"federation", "federation/mtls", "internal", "internal/catalog", "internal/connect", "internal/wire", "proto"},
 	"internal/snapshot":       {"federation", "internal", "internal/catalog", "internal/wire", "proto"},
@@ -93,7 +93,7 @@ var leaves = []string{"internal/limits", "internal/moment", "internal/safetext",
 // mostLines is how large all wings together may be: lines of code without comments, blank lines,
 // tests and generated files. It is meant to fall. A commit that raises it says which feature
 // needs that, or deletes as much elsewhere.
-const mostLines = 44_588
+const mostLines = 44_587
 
 // wingOf returns the wing that a folder is of, or "".
 func wingOf(folder string) string {

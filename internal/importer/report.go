@@ -29,11 +29,8 @@ const (
 
 var _ page.ReportSource = (*Importer)(nil)
 
-// Ready reports whether the services of all owners are known, and the objects are as they should be, as far
-// as this replica can say: one that does not lead only knows the owners.
-func (m *Importer) Ready() bool { return len(m.waitingFor()) == 0 }
-
-// waitingFor returns what the importer waits for before it is ready.
+// waitingFor returns what the importer waits for before it is ready, as far as this replica can say: one that
+// does not lead only knows the owners.
 func (m *Importer) waitingFor() (waiting []string) {
 	for _, f := range m.owners {
 		if s := f.mirror.Status(); !s.Known {
@@ -68,11 +65,8 @@ func (m *Importer) Status() status.Status {
 func (f *followedOwner) reportOwner(now time.Time) status.FollowedOwner {
 	s := f.mirror.Status()
 	u := history.ReportOwner(f.Name, &s, f.Retention, &f.events, now)
-	origin := f.importer.config.Identity
 	u.Retry = f.mirror.Retry
-	u.CertificateFile, u.AuthorityFile = cmp.Or(origin.SPIFFE.Socket, origin.Files.Cert), cmp.Or(origin.SPIFFE.Socket, origin.Files.CA)
-	certificate, authority := f.importer.identity.Expiry()
-	history.AddCertificates(&u, certificate, authority, f.importer.identity.Trouble())
+	history.AddCertificates(&u, f.importer.config.Identity, f.importer.identity)
 	return u
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/file"
@@ -120,7 +121,7 @@ func (p *Publisher) reportCatalog(r *Report, name string, consumers owner.Consum
 		case *relay.Source:
 			followed := from.Status()
 			u := history.ReportOwner(strings.TrimPrefix(reported.Name, "relay:"), &followed, max(reported.Lifetime, 0), new(history.ServiceLog), r.Now)
-			history.AddCertificates(&u, r.Publisher.Certificate, r.Publisher.Authority, p.identity.Trouble())
+			history.AddCertificates(&u, mtls.Origin{}, p.identity) // whose files stand in the configuration of this owner
 			u.Retry = from.Retry
 			s.Relay = &u
 		}

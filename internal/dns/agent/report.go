@@ -38,12 +38,7 @@ func (o *mirroredOwner) reportStatus(now time.Time) status.FollowedOwner {
 		}
 	}
 	if c != nil {
-		u.CertificateFile, u.AuthorityFile = c.config.Identity.Files.Cert, c.config.Identity.Files.CA
-		if socket := c.config.Identity.SPIFFE.Socket; socket != "" {
-			u.CertificateFile, u.AuthorityFile = socket, socket
-		}
-		certificate, authority := c.source.Expiry()
-		history.AddCertificates(&u, certificate, authority, c.source.Trouble())
+		history.AddCertificates(&u, c.config.Identity, c.source)
 	}
 	return u
 }

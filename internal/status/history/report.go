@@ -1,8 +1,10 @@
 package history
 
 import (
+	"cmp"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/internal/stream"
@@ -54,11 +56,14 @@ func ReportOwner(id string, s *consumer.Status, retention time.Duration, log *Se
 	return u
 }
 
-// AddCertificates adds to a report when the certificate of this side and the next of its
-// authorities expire, and the trouble with them, as mtls.Source has these. Without a certificate
-// the trouble is why there is no stream, whatever the last attempt says.
-func AddCertificates(u *status.FollowedOwner, certificate, authority time.Time, trouble error) {
+// AddCertificates adds to a report where the certificates of this side come from, when its own and the next of
+// its authorities expire, and the trouble with them. Without a certificate the trouble is why there is no
+// stream, whatever the last attempt says.
+func AddCertificates(u *status.FollowedOwner, origin mtls.Origin, source *mtls.Source) {
+	u.CertificateFile, u.AuthorityFile = cmp.Or(origin.SPIFFE.Socket, origin.Files.Cert), cmp.Or(origin.SPIFFE.Socket, origin.Files.CA)
+	certificate, authority := source.Expiry()
 	u.Certificate, u.Authority = certificate.UTC(), authority.UTC()
+	trouble := source.Trouble()
 	if trouble == nil {
 		return
 	}
