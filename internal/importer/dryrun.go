@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/hamlet-federation/coredns-federation/internal/dns/hostname"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
 // DryRun writes the objects of all services as YAML, by name, once the catalogs of all owners are complete,
@@ -25,12 +26,13 @@ import (
 func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 	following, end := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	defer running.Wait()
-	defer end()
-	for _, f := range m.owners {
-		running.Go(func() { _ = f.mirror.Run(following) }) // it returns nil when the context ends
-	}
 	defer hostname.Close(m.hosts)
+	stop := func() {
+		end()
+		running.Wait()
+	}
+	defer stop()
+	m.followOwners(following, &running)
 	look := time.NewTicker(100 * time.Millisecond)
 	defer look.Stop()
 	for waiting := m.unsyncedOwners(); len(waiting) > 0; waiting = m.unsyncedOwners() {
@@ -40,22 +42,29 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 			return fmt.Errorf("the catalogs of these owners are not complete: %s; 'federationctl watch' shows why", strings.Join(waiting, ", "))
 		}
 	}
-	for _, name := range m.sortedNames() {
-		m.mu.Lock()
-		n := m.names[name]
-		n.holder = m.chooseOffer(n, name)
-		for _, p := range m.problemsOf(name, n) {
+	stop() // so that nothing changes from now on
+	explain := func(refused []status.ImportProblem) {
+		slices.SortFunc(refused, func(a, b status.ImportProblem) int { return cmp.Compare(a.Service, b.Service) })
+		for _, p := range refused {
 			fmt.Fprintf(out, "# service %q of owner %s is not imported: %s\n", p.Service, p.Owner, p.Rule)
 		}
-		m.mu.Unlock()
-		if name.Name == "" || n.holder == nil {
-			continue
+	}
+	for _, f := range m.owners {
+		explain(f.unnamed())
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(m.names), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
+		n := m.names[name]
+		p := m.planName(ctx, name, n, metav1.OwnerReference{})
+		for ; p.begun; p = m.planName(ctx, name, n, metav1.OwnerReference{}) {
+			for _, o := range p.wanted {
+				m.noteObject(o, false) // as if the API server had taken it
+			}
 		}
-		objects, _, rule := m.composeObjects(ctx, name, n.holder, metav1.OwnerReference{})
-		if rule != "" {
-			fmt.Fprintf(out, "# %s is not written: %s\n", name, rule)
+		explain(m.rivalsOf(n))
+		if p.rule != "" {
+			fmt.Fprintf(out, "# %s: %s\n", name, p.rule)
 		}
-		for _, o := range objects {
+		for _, o := range p.wanted {
 			o.SetOwnerReferences(nil)
 			if err := writeYAML(out, o); err != nil {
 				return err
@@ -63,13 +72,6 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// sortedNames returns the names, in order.
-func (m *Importer) sortedNames() []types.NamespacedName {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(m.names), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
 }
 
 // unsyncedOwners returns the owners whose catalogs are not complete.

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
+	"github.com/hamlet-federation/coredns-federation/internal/mcs"
 	"github.com/hamlet-federation/coredns-federation/internal/status/history"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
@@ -30,10 +31,11 @@ type followedOwner struct {
 	mirror   *consumer.Mirror
 	events   history.ServiceLog // has a lock of its own
 
-	summary catalog.Summary // that the mirror has published last
-	lost    time.Time       // since when it was lost, as the ConfigMap had it at the start
-	settled bool            // its catalog was complete since the start: earlier objects of services that it does not offer go
-	paused  bool            // the guard keeps these until the retention ends
+	offers  map[string]*offer // by the names of services
+	summary catalog.Summary   // that the mirror has published last
+	lost    time.Time         // since when it was lost, as the ConfigMap had it at the start
+	settled bool              // its catalog was complete since the start: earlier objects of services that it does not offer go
+	paused  bool              // the guard keeps these until the retention ends
 
 	unwritten sets.Set[types.NamespacedName] // names that its updates have changed, and that the server has not answered for
 	drained   chan struct{}                  // closed when unwritten is empty
@@ -41,7 +43,7 @@ type followedOwner struct {
 
 // follow returns an owner that is not followed yet, or an error that names a field.
 func (m *Importer) follow(o *Owner, h hooks) (*followedOwner, error) {
-	f := &followedOwner{Owner: o, importer: m, unwritten: sets.New[types.NamespacedName](), drained: make(chan struct{})}
+	f := &followedOwner{Owner: o, importer: m, offers: make(map[string]*offer), unwritten: sets.New[types.NamespacedName](), drained: make(chan struct{})}
 	close(f.drained)
 	subscription := consumer.Subscription{
 		Addresses: o.Addresses, Version: o.Version, Identity: mtls.Consumer{Source: m.identity, ServerName: o.ServerName, IDs: o.IDs}, Dial: h.dial,
@@ -85,19 +87,17 @@ func (f *followedOwner) policy() wire.AddressPolicy {
 	return wire.AddressPolicy{AllowAddresses: f.AllowAddresses}
 }
 
-// offer is a service that an owner offers. It is replaced, and never changed.
+// offer is a service that an owner offers. It stays the same value as long as the owner offers the service;
+// whoever needs its fields during a request copies them.
 type offer struct {
 	owner      *followedOwner
 	service    packed.Service
 	updated    uint32 // as catalog.Change, as the next one
 	generation uint64
-	age        uint64 // the less, the earlier the service was offered under its name
-}
-
-// offerKey is equal for offers of one service.
-type offerKey struct {
-	owner   *followedOwner
-	service string
+	name       types.NamespacedName // of the objects; zero with a rule
+	rule       string               // why the service makes no objects
+	export     mcs.Export           // with ServiceImports: what a cluster exports
+	age        uint64               // the less, the earlier the service was offered under the name
 }
 
 // isStale reports whether no stream vouches for the service.
@@ -113,17 +113,21 @@ func (f *followedOwner) publishChanges(changes consumer.Changes) {
 	f.summary = changes.Status.Summary
 	for i := range changes.Services {
 		c := &changes.Services[i]
-		var now types.NamespacedName
-		if !c.Packed.IsZero() {
-			now = f.nameOf(c.Packed)
-		}
-		if c.Kind() != catalog.Confirmed && !c.Was.IsZero() {
-			if was := f.nameOf(c.Was); c.Packed.IsZero() || was != now {
-				f.changeName(was, c.Name, nil)
+		o := f.offers[c.Name]
+		switch {
+		case c.Packed.IsZero():
+			if delete(f.offers, c.Name); o != nil {
+				o.leaveName()
 			}
+			continue
+		case o == nil:
+			o = &offer{owner: f}
+			f.offers[c.Name] = o
 		}
-		if !c.Packed.IsZero() {
-			f.changeName(now, c.Name, &offer{owner: f, service: c.Packed, updated: c.Updated, generation: c.Generation})
+		changed := o.service != c.Packed
+		o.service, o.updated, o.generation = c.Packed, c.Updated, c.Generation
+		if changed { // and not only confirmed
+			o.enterName()
 		}
 	}
 	f.events.NotePublished(changes.Services, time.Now())
@@ -133,54 +137,48 @@ func (f *followedOwner) publishChanges(changes consumer.Changes) {
 	}
 }
 
-// nameOf returns the name of the objects of a service, which is zero where it makes none.
-func (f *followedOwner) nameOf(p packed.Service) types.NamespacedName {
-	name, _ := f.objectName(p)
-	return name
-}
-
-// objectName returns the name of the objects of a service, or why there is none.
-func (f *followedOwner) objectName(p packed.Service) (name types.NamespacedName, rule string) {
-	target := &f.importer.config.Target
-	if target.MCS {
-		return importNameFor(p)
-	}
-	fqdn, err := federation.ParseFQDN(p.FQDN())
-	if err != nil {
-		return name, err.Error() // never: it has been checked
-	}
-	if name.Name, rule = target.objectNameFor(fqdn, f.Zones); rule == "" {
-		name.Namespace = target.Namespace
-	}
-	return name, rule
-}
-
-// changeName replaces what the owner offers as a service under a name, or removes it with a nil
-// offer. Without a valid name it only keeps it for the status. The caller holds mu.
-func (f *followedOwner) changeName(name types.NamespacedName, service string, now *offer) {
-	m := f.importer
-	n, key := m.entry(name), offerKey{f, service}
-	before := n.offers[key]
-	switch {
-	case now == nil:
-		delete(n.offers, key)
-	case before == nil:
-		m.offered++
-		now.age, n.offers[key] = m.offered, now
-	default:
-		now.age, n.offers[key] = before.age, now
-		if before.service == now.service {
-			return // it is only confirmed
+// enterName offers the service under the name that it leads to now. The caller holds mu.
+func (o *offer) enterName() {
+	var now types.NamespacedName
+	m, service := o.owner.importer, o.service.Unpack()
+	if target := &m.config.Target; !target.MCS {
+		if now.Name, o.rule = target.objectNameFor(service.FQDN, o.owner.Zones); o.rule == "" {
+			now.Namespace = target.Namespace
 		}
+	} else if e, invalid := exportOf(service); invalid == nil { // it has been admitted
+		o.export, now = e, types.NamespacedName{Namespace: e.Namespace, Name: e.Name}
 	}
+	if now != o.name {
+		o.leaveName()
+		m.offered++
+		o.name, o.age = now, m.offered
+	}
+	if now.Name != "" {
+		m.entry(now).offers.Insert(o)
+		o.owner.noteUnwritten(now)
+	}
+}
+
+// leaveName ends the offer under its name. The caller holds mu.
+func (o *offer) leaveName() {
+	if o.name.Name != "" {
+		o.owner.importer.names[o.name].offers.Delete(o)
+		o.owner.noteUnwritten(o.name)
+	}
+}
+
+// noteUnwritten has a name written whose offers have changed, or forgets it in a replica that does not
+// lead, where no worker will. The caller holds mu.
+func (f *followedOwner) noteUnwritten(name types.NamespacedName) {
+	m := f.importer
 	switch {
-	case name.Name != "" && m.queue != nil:
+	case m.queue != nil:
 		if len(f.unwritten) == 0 {
 			f.drained = make(chan struct{})
 		}
 		f.unwritten.Insert(name)
 		m.enqueue(name)
-	case len(n.offers) == 0: // no worker will forget it
+	case len(m.names[name].offers) == 0:
 		delete(m.names, name)
 	}
 }

@@ -16,9 +16,6 @@ import (
 // retryHosts is when hosts are looked up again that could not be, or without a TTL.
 const retryHosts = 30 * time.Second
 
-// unknownHosts stands for retryHosts where nothing is known of a host.
-const unknownHosts time.Duration = -1
-
 // resolveEndpoints returns the addresses of each endpoint of a service, by index: of a host those that it
 // has in DNS and that the owner may publish. It returns when to look hosts up again, 0 without hosts, and
 // one of those that nothing is known of.
@@ -36,16 +33,25 @@ func (m *Importer) resolveEndpoints(ctx context.Context, f *followedOwner, s *fe
 	if len(at) == 0 {
 		return of, 0, ""
 	}
-	again = retryHosts
 	for n, answer := range m.hosts.ResolveEach(ctx, m.upstream, query)[0] {
 		of[at[n]] = f.admittedAddresses(answer.Addresses)
-		if answer.Failed && len(answer.Addresses) == 0 {
+		look := retryHosts
+		if len(answer.Addresses) > 0 {
+			look = max(time.Duration(answer.TTL)*time.Second, time.Second)
+		} else if answer.Failed {
 			unknown = query.Hosts[n]
-		} else if ttl := time.Duration(answer.TTL) * time.Second; len(answer.Addresses) > 0 && (unknown == "" && n == 0 || ttl < again) {
-			again = max(ttl, time.Second)
 		}
+		again = earlier(again, look)
 	}
 	return of, again, unknown
+}
+
+// earlier returns the shorter time, where 0 is never.
+func earlier(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // resolvConf is where the servers of the machine, or of the pod, stand.

@@ -114,7 +114,7 @@ type clusterProblem struct {
 
 // importedName is a name of objects. It is forgotten once it has neither offers nor objects.
 type importedName struct {
-	offers  map[offerKey]*offer
+	offers  sets.Set[*offer]
 	objects map[objectKey]object // that are there, of the importer and of others
 	holder  *offer               // that the objects were written for last
 	changed time.Time            // since when the objects may not be as they should be; zero: they are
@@ -233,14 +233,19 @@ func (m *Importer) connect(wrap func(http.RoundTripper) http.RoundTripper) error
 func (m *Importer) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.Logger{}) // what client-go logs is reported here
 	var running sync.WaitGroup
+	defer hostname.Close(m.hosts)
 	defer running.Wait()
+	m.followOwners(ctx, &running)
+	m.election.Run(ctx)
+	m.client.Close()
+	return nil
+}
+
+// followOwners follows the owners until ctx ends, with what runs for it in a group.
+func (m *Importer) followOwners(ctx context.Context, running *sync.WaitGroup) {
 	for _, f := range m.owners {
 		running.Go(func() { _ = f.mirror.Run(ctx) }) // it returns nil when ctx ends
 	}
-	m.election.Run(ctx)
-	m.client.Close()
-	hostname.Close(m.hosts)
-	return nil
 }
 
 // workers is how many names are written at a time.
@@ -306,7 +311,7 @@ func (m *Importer) readObjects(ctx context.Context) {
 	for kind, of := range watched {
 		watch := kube.Watch{
 			API: m.api[kind], Resource: kind, Namespace: namespace, Object: of,
-			Store: &objectStore{importer: m, kind: kind}, Report: func(err error) { m.noteOutcome(kind, err) },
+			Store: &objectStore{importer: m, kind: kind}, Report: func(err error) { m.noteAnswer(kind, err) },
 		}
 		running.Go(func() { watch.Run(ctx) })
 	}
@@ -320,7 +325,7 @@ func (m *Importer) readObjects(ctx context.Context) {
 func (m *Importer) entry(name types.NamespacedName) *importedName {
 	n := m.names[name]
 	if n == nil {
-		n = &importedName{offers: make(map[offerKey]*offer)}
+		n = &importedName{offers: sets.New[*offer]()}
 		m.names[name] = n
 	}
 	return n
@@ -339,9 +344,7 @@ func (m *Importer) enqueue(name types.NamespacedName) {
 // enqueueAll has everything compared. The caller holds mu.
 func (m *Importer) enqueueAll() {
 	for name := range m.names {
-		if name.Name != "" {
-			m.enqueue(name)
-		}
+		m.enqueue(name)
 	}
 }
 
@@ -353,7 +356,7 @@ func (n *importedName) service(name types.NamespacedName) object {
 // offerOf returns the offer that an object was written for, or nil.
 func (n *importedName) offerOf(there object) *offer {
 	noted := there.GetAnnotations()
-	for _, o := range n.offers {
+	for o := range n.offers {
 		if noted[ownerKey] == o.owner.Name && noted[serviceAnnotation] == o.service.Name() && noted[fqdnAnnotation] == o.service.FQDN() {
 			return o
 		}
@@ -368,8 +371,17 @@ type objectStore struct {
 	kind     string
 }
 
-// keyOf returns the key of an object of a kind.
-func keyOf(kind string, o object) objectKey {
+// keyOf returns the key of an object.
+func keyOf(o object) objectKey {
+	kind := serviceKind
+	switch o.(type) {
+	case *discoveryv1.EndpointSlice:
+		kind = sliceKind
+	case *mcsv1beta1.ServiceImport:
+		kind = importKind
+	case *mcsv1beta1.ServiceExport:
+		kind = exportKind
+	}
 	return objectKey{kind, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}
 }
 
@@ -389,7 +401,7 @@ func nameOf(o object) types.NamespacedName {
 func (s *objectStore) Add(o any) error {
 	s.importer.mu.Lock()
 	defer s.importer.mu.Unlock()
-	if is := o.(object); s.importer.noteObject(s.kind, is, false) {
+	if is := o.(object); s.importer.noteObject(is, false) {
 		s.importer.enqueue(nameOf(is))
 	}
 	return nil
@@ -402,7 +414,7 @@ func (s *objectStore) Update(o any) error { return s.Add(o) }
 func (s *objectStore) Delete(o any) error {
 	s.importer.mu.Lock()
 	defer s.importer.mu.Unlock()
-	if gone := o.(object); s.importer.forgetObject(s.kind, gone) && s.importer.isOurs(gone) {
+	if gone := o.(object); s.importer.forgetObject(gone) && s.importer.isOurs(gone) {
 		s.importer.anchor = nil // somebody may have removed the ConfigMap, and with it everything
 	}
 	return nil
@@ -416,14 +428,14 @@ func (s *objectStore) Replace(objects []any, _ string) error {
 	listed := sets.New[types.UID]()
 	for _, o := range objects {
 		is := o.(object)
-		if listed.Insert(is.GetUID()); m.noteObject(s.kind, is, true) {
+		if listed.Insert(is.GetUID()); m.noteObject(is, true) {
 			m.enqueue(nameOf(is))
 		}
 	}
 	for _, n := range m.names {
 		for key, o := range n.objects {
 			if key.kind == s.kind && !listed.Has(o.GetUID()) {
-				m.forgetObject(s.kind, o)
+				m.forgetObject(o)
 			}
 		}
 	}
@@ -443,8 +455,8 @@ func (*objectStore) Resync() error { return nil }
 
 // noteObject notes an object, and reports whether that is news. One that is older than what is known is passed
 // over, unless a list has it, because answers to writes may come before what a watch says. The caller holds mu.
-func (m *Importer) noteObject(kind string, o object, listed bool) bool {
-	key, n := keyOf(kind, o), m.entry(nameOf(o))
+func (m *Importer) noteObject(o object, listed bool) bool {
+	key, n := keyOf(o), m.entry(nameOf(o))
 	before := n.objects[key]
 	if before != nil && before.GetUID() == o.GetUID() && (version(before) == version(o) || !listed && version(before) > version(o)) {
 		return false
@@ -465,8 +477,8 @@ func version(o object) uint64 {
 }
 
 // forgetObject notes that an object is gone, and reports whether it was known. The caller holds mu.
-func (m *Importer) forgetObject(kind string, o object) bool {
-	n, key := m.names[nameOf(o)], keyOf(kind, o)
+func (m *Importer) forgetObject(o object) bool {
+	n, key := m.names[nameOf(o)], keyOf(o)
 	if n == nil || n.objects[key] == nil || n.objects[key].GetUID() != o.GetUID() {
 		return false
 	}
@@ -478,9 +490,9 @@ func (m *Importer) forgetObject(kind string, o object) bool {
 // noteLease records how a request for the lease has ended. One that is answered after another request
 // has failed has everything read again, because the server may have been restored from a backup.
 func (m *Importer) noteLease(err error) {
+	m.noteAnswer("leases", err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.noteAnswer("leases", err)
 	if err == nil && m.broken && m.listed {
 		m.broken = false
 		select {
@@ -490,9 +502,10 @@ func (m *Importer) noteLease(err error) {
 	}
 }
 
-// noteAnswer records why the server cannot be asked for something, or with nil that it can. The caller
-// holds mu.
+// noteAnswer records why the server cannot be asked for something, or with nil that it can.
 func (m *Importer) noteAnswer(of string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	before := m.trouble[of]
 	if err == nil {
 		if delete(m.trouble, of); before.err != nil && len(m.trouble) == 0 {
@@ -509,13 +522,6 @@ func (m *Importer) noteAnswer(of string, err error) {
 		m.log.Warn("the API server cannot be asked; objects stay as they are", "for", of, "error", now.err)
 	}
 	m.trouble[of] = now
-}
-
-// noteOutcome does what noteAnswer does.
-func (m *Importer) noteOutcome(of string, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.noteAnswer(of, err)
 }
 
 // noteLeader records which replica leads.

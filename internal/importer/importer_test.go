@@ -220,6 +220,9 @@ func TestOwnerLost(t *testing.T) {
 		s.own(many(20)...)
 		time.Sleep(2 * time.Minute)
 		s.wrote("the owner is back", "PUT configmaps/federation-import")
+		if got := m.Status().Imports; got.Written != 20 || len(got.Refused) > 0 {
+			t.Errorf("written %d, refused %v", got.Written, got.Refused)
+		}
 		s.stop()
 		time.Sleep(retention - time.Second)
 		if n := s.count(); n != 42 {
@@ -519,26 +522,39 @@ func TestRivals(t *testing.T) {
 
 // A dry run prints the objects, and says which services have none. It asks no API server.
 func TestDryRun(t *testing.T) {
-	simulation.Run(t, newStand, func(t *testing.T, s *stand) {
-		s.own(at("web.fed.example", "192.0.2.1"), at("0.fed.example", "192.0.2.2"), at("gone.fed.example", "gone.example"))
-		s.config = func(c *Config) { c.DryRun, c.Target.Kubeconfig, c.Target.Namespace = true, "", "fed" }
-		s.api.setAway(true)
-		var out strings.Builder
-		must.Do(t, s.newImporter().DryRun(t.Context(), &out))
-		if *rewrite {
-			must.Do(t, os.WriteFile("testdata/dryrun.yaml", []byte(out.String()), 0o600))
-		}
-		want := must.Get(os.ReadFile("testdata/dryrun.yaml"))(t)
-		if diff := cmp.Diff(string(want), out.String()); diff != "" {
-			t.Errorf("printed (-want +got):\n%s", diff)
-		}
-		s.stop()
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		if err := s.newImporter().DryRun(ctx, io.Discard); err == nil || !strings.Contains(err.Error(), "not complete: mesh-a") {
-			t.Errorf("without the owner: %v", err)
-		}
-	})
+	for name, test := range map[string]struct {
+		mcs bool
+		of  []*federation.Service
+	}{
+		"services": {false, []*federation.Service{at("web.fed.example", "192.0.2.1"), at("0.fed.example", "192.0.2.2"), at("gone.fed.example", "gone.example")}},
+		"mcs":      {true, []*federation.Service{exported("west", "192.0.2.1", 1), exported("south", "gone.example", 2)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulation.Run(t, newStand, func(t *testing.T, s *stand) {
+				s.own(test.of...)
+				s.config = func(c *Config) {
+					c.DryRun, c.Target = true, Target{Name: "{service}", Namespace: "fed", MCS: test.mcs, Cluster: "east"}
+				}
+				s.api.setAway(true)
+				var out strings.Builder
+				must.Do(t, s.newImporter().DryRun(t.Context(), &out))
+				file := filepath.Join("testdata", "dryrun-"+name+".yaml")
+				if *rewrite {
+					must.Do(t, os.WriteFile(file, []byte(out.String()), 0o600))
+				}
+				want := must.Get(os.ReadFile(file))(t)
+				if diff := cmp.Diff(string(want), out.String()); diff != "" {
+					t.Errorf("printed (-want +got):\n%s", diff)
+				}
+				s.stop()
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				if err := s.newImporter().DryRun(ctx, io.Discard); err == nil || !strings.Contains(err.Error(), "not complete: mesh-a") {
+					t.Errorf("without the owner: %v", err)
+				}
+			})
+		})
+	}
 }
 
 // TestMain takes client-go's error handlers away, one of which sleeps by the clock of the machine.

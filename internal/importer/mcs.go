@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -59,42 +58,36 @@ func mcsVersion() schema.GroupVersion {
 type clusterPart struct {
 	mcs.Export
 
-	offer *offer // nil: of this cluster
+	offer   *offer         // nil: of this cluster
+	service packed.Service // of the offer
 }
 
-// exportOf returns the part that a service is, and whether it is one. An error says why its label is not
-// that of a part.
-func exportOf(s *federation.Service) (e mcs.Export, is bool, err error) {
+// exportOf returns what a service has in its label for ServiceImports.
+func exportOf(s *federation.Service) (e mcs.Export, invalid *federation.InvalidError) {
 	i := slices.IndexFunc(s.Labels, func(l federation.Pair) bool { return l.Key == mcs.Label })
 	if i < 0 {
-		return e, false, nil
+		return e, catalog.ErrNotImported
 	}
-	e, err = mcs.Parse(s.Labels[i].Value)
-	return e, err == nil, err
+	e, err := mcs.Parse(s.Labels[i].Value)
+	if err != nil {
+		return e, federation.Invalidf("labels["+mcs.Label+"]", federation.ReasonUndecodable, "%v", err)
+	}
+	return e, nil
 }
 
 // admitPart returns why a service is no part of a ServiceImport, or nil. Other services are not imported, as
 // well as those of this cluster, of which it knows best itself. The fqdn begins with name and namespace, so that
 // zones and import_names say in which namespaces an owner has a part.
 func (t *Target) admitPart(s *federation.Service) *federation.InvalidError {
-	switch e, is, err := exportOf(s); {
-	case err != nil:
-		return federation.Invalidf("labels["+mcs.Label+"]", federation.ReasonUndecodable, "%v", err)
-	case !is, e.Cluster == t.Cluster:
+	switch e, invalid := exportOf(s); {
+	case invalid != nil:
+		return invalid
+	case e.Cluster == t.Cluster:
 		return catalog.ErrNotImported
 	case !strings.HasPrefix(s.FQDN.String(), e.Name+"."+e.Namespace+"."):
 		return federation.Invalidf("labels["+mcs.Label+"]", federation.ReasonOutOfZone, "names %s/%s, with which the fqdn %s does not begin", e.Namespace, e.Name, s.FQDN)
 	}
 	return nil
-}
-
-// importNameFor returns the name of the ServiceImport that a service is a part of, or why there is none.
-func importNameFor(p packed.Service) (name types.NamespacedName, rule string) {
-	e, is, _ := exportOf(p.Unpack())
-	if !is {
-		return name, "its label " + mcs.Label + " is not valid" // never: it has been admitted
-	}
-	return types.NamespacedName{Namespace: e.Namespace, Name: e.Name}, ""
 }
 
 // partsOf returns the parts of a name, one of each cluster. Of two offers for one cluster, that counts of
@@ -103,22 +96,18 @@ func (m *Importer) partsOf(name types.NamespacedName, n *importedName) (parts []
 	if export, service := n.exported(name); export != nil && service != nil {
 		parts = append(parts, clusterPart{Export: mcs.Describe(m.config.Target.Cluster, export, service)})
 	}
-	written := sets.New[*offer]()
+	ranks := make(map[*offer]uint64)
+	for o := range n.offers {
+		ranks[o] = o.age
+	}
 	for _, there := range n.objects {
 		if m.isOurs(there) {
-			written.Insert(n.offerOf(there))
+			ranks[n.offerOf(there)] = 0
 		}
 	}
-	rank := func(o *offer) uint64 {
-		if written.Has(o) {
-			return 0
-		}
-		return o.age
-	}
-	for _, o := range slices.SortedFunc(maps.Values(n.offers), func(a, b *offer) int { return cmp.Compare(rank(a), rank(b)) }) {
-		e, is, _ := exportOf(o.service.Unpack())
-		if is && !slices.ContainsFunc(parts, func(p clusterPart) bool { return p.Cluster == e.Cluster }) {
-			parts = append(parts, clusterPart{e, o})
+	for _, o := range slices.SortedFunc(maps.Keys(n.offers), func(a, b *offer) int { return cmp.Compare(ranks[a], ranks[b]) }) {
+		if !slices.ContainsFunc(parts, func(p clusterPart) bool { return p.Cluster == o.export.Cluster }) {
+			parts = append(parts, clusterPart{o.export, o, o.service})
 		}
 	}
 	return parts
@@ -135,59 +124,72 @@ func (n *importedName) exported(name types.NamespacedName) (export *mcsv1beta1.S
 	return export, service
 }
 
-// writeImport does the work of writeName for a ServiceImport and its objects.
-func (m *Importer) writeImport(ctx context.Context, name types.NamespacedName, n *importedName) (again time.Duration, refused refusal, err error) {
+// clusterSet is what the status of objects says of the parts of a name.
+type clusterSet struct {
+	clusters  []string                  // that the ServiceImport is of; none: its status stays as it is
+	export    *mcsv1beta1.ServiceExport // of this cluster, unless its conditions stay as they are
+	conflicts []mcs.Conflict            // of that with others
+}
+
+// planImport does the work of planName for a ServiceImport and its objects.
+func (m *Importer) planImport(ctx context.Context, name types.NamespacedName, n *importedName) (p plan) {
 	m.mu.Lock()
-	parts, there := m.partsOf(name, n), maps.Clone(n.objects)
+	parts := m.partsOf(name, n)
 	export, service := n.exported(name)
+	p.there = maps.Clone(n.objects)
 	n.kept, n.holder = false, nil
-	for key, o := range there {
+	for key, o := range p.there {
 		if until, kept := m.keptUntil(n, o); kept {
-			delete(there, key) // stays as it is
-			n.kept, again = true, earlier(again, time.Until(until))
+			delete(p.there, key) // stays as it is
+			n.kept, p.again = true, earlier(p.again, time.Until(until))
 		}
 	}
-	for _, p := range parts {
-		n.holder = cmp.Or(n.holder, p.offer)
+	for _, part := range parts {
+		n.holder = cmp.Or(n.holder, part.offer)
 	}
 	kept := n.kept
 	m.mu.Unlock()
 
 	merged, conflicts := mergeParts(parts)
-	current, found := there[objectKey{importKind, name}].(*mcsv1beta1.ServiceImport)
+	if service == nil {
+		conflicts = nil // between others
+	}
+	if !kept {
+		p.export, p.conflicts = export, conflicts
+	}
+	of, found := p.there[objectKey{importKind, name}].(*mcsv1beta1.ServiceImport)
+	derived := objectKey{serviceKind, types.NamespacedName{Namespace: name.Namespace, Name: derivedName(name)}}
 	switch {
-	case len(parts) == 0 && (!kept || !found):
-		err = m.writeDifference(ctx, there, nil)
-	case found && !m.isOurs(current):
-		refused = refusal{status.ImportNameTaken, "there is a ServiceImport of the name that no importer has made"}
+	case len(parts) == 0 && !(kept && found):
+		return p
+	case found && !m.isOurs(of):
+		p.there, p.reason, p.rule = nil, status.ImportNameTaken, "there is a ServiceImport of the name that no importer has made"
+		return p
+	case !found:
+		p.there, p.begun, p.wanted = nil, true, []object{newImport(name, merged, nil)}
+		return p
+	case kept && (of.Spec.Type != mcsv1beta1.ClusterSetIP || len(of.Spec.IPs) > 0): // it is whole, and what to change is not known
+		delete(p.there, objectKey{importKind, name})
+		delete(p.there, derived)
 	default:
-		if !found || !kept {
-			current, err = m.putImport(ctx, name, there, merged)
-		}
-		if err == nil {
-			var look time.Duration
-			look, err = m.writeParts(ctx, current, there, parts)
-			again = earlier(again, look)
-		}
-		if apierrors.IsNotFound(err) && !found {
-			return longestPause, refusal{status.ImportNamespace, "there is no namespace " + name.Namespace + " in this cluster"}, nil
+		is, _ := p.there[derived].(*corev1.Service)
+		uid := of.UID
+		of = newImport(name, merged, is)
+		of.UID = uid
+		p.wanted, p.clusters = []object{of}, merged.Clusters
+		if merged.Spec.Type == mcsv1beta1.ClusterSetIP {
+			p.wanted, p.begun = append(p.wanted, newDerived(of, merged)), is == nil // its addresses are missing in the ServiceImport
 		}
 	}
-	if export != nil && err == nil && !kept {
-		if service == nil {
-			conflicts = nil // between others
+	for _, part := range parts {
+		parted, again, unknown := m.composeSlices(ctx, of, part, p.there)
+		if unknown != "" { // they stay as they are, for want of an answer
+			p.reason, p.rule = status.ImportNoEndpoint, "the host "+unknown+" of cluster "+part.Cluster+" cannot be looked up"
+			maps.DeleteFunc(p.there, func(_ objectKey, o object) bool { return o.GetLabels()[mcsv1beta1.LabelSourceCluster] == part.Cluster })
 		}
-		err = m.tellConflicts(ctx, export, conflicts)
+		p.wanted, p.again = append(p.wanted, parted...), earlier(p.again, again)
 	}
-	return again, refused, err
-}
-
-// earlier returns the shorter time, where 0 is never.
-func earlier(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
+	return p
 }
 
 // mergeParts returns what parts make together, and the conflicts between them.
@@ -212,58 +214,68 @@ func hashOf(text string) string {
 	return fmt.Sprintf("%016x", hash.Sum64())
 }
 
-// putImport writes the ServiceImport and its derived Service: first the ServiceImport, which owns the
-// other, then the Service, and then the addresses of that and the status into the ServiceImport.
-func (m *Importer) putImport(ctx context.Context, name types.NamespacedName, there map[objectKey]object, merged mcs.Import) (*mcsv1beta1.ServiceImport, error) {
-	key := objectKey{importKind, name}
-	current := there[key]
-	if current == nil {
-		created, err := m.put(ctx, key, nil, newImport(name, merged, nil))
-		if err != nil {
-			return nil, err
+// writeStatuses writes the status of a ServiceImport whose objects are written, and on the ServiceExport of
+// this cluster in what the exports differ: a condition that goes when they do not. Other controllers have
+// other conditions.
+func (m *Importer) writeStatuses(ctx context.Context, name types.NamespacedName, n *importedName, p *plan) error {
+	m.mu.Lock()
+	written, _ := n.objects[objectKey{importKind, name}].(*mcsv1beta1.ServiceImport)
+	m.mu.Unlock()
+	if written != nil && len(p.clusters) > 0 {
+		next := written.DeepCopy()
+		next.Status = mcsv1beta1.ServiceImportStatus{EndpointSliceObjects: mcsv1beta1.EndpointSliceObjectsPresent}
+		for _, cluster := range slices.Sorted(slices.Values(p.clusters)) {
+			next.Status.Clusters = append(next.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster})
 		}
-		current = created
+		if err := m.applyStatus(ctx, mcsv1beta1.ServiceImportKindName, written, next, next.Status); err != nil {
+			return err
+		}
 	}
-	derived := newDerived(current.(*mcsv1beta1.ServiceImport), merged)
-	var service object
-	var err error
-	if merged.Spec.Type == mcsv1beta1.ClusterSetIP {
-		service, err = m.put(ctx, keyOf(serviceKind, derived), there[keyOf(serviceKind, derived)], derived)
+	if p.export == nil {
+		return nil
 	}
-	if err == nil {
-		current, err = m.put(ctx, key, current, newImport(name, merged, service))
+	next, now := p.export.DeepCopy(), []metav1.Condition{}
+	const conflict = string(mcsv1beta1.ServiceExportConditionConflict)
+	if len(p.conflicts) == 0 {
+		meta.RemoveStatusCondition(&next.Status.Conditions, conflict)
+	} else {
+		var reasons, messages []string
+		for _, c := range p.conflicts {
+			reasons, messages = append(reasons, string(c.Reason)), append(messages, c.Message)
+		}
+		meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
+			Type: conflict, Status: metav1.ConditionTrue, ObservedGeneration: next.Generation, Reason: strings.Join(reasons, ","), Message: strings.Join(messages, "; "),
+		})
+		now = append(now, *meta.FindStatusCondition(next.Status.Conditions, conflict))
 	}
-	if err != nil {
-		return nil, err
+	err := m.applyStatus(ctx, mcsv1beta1.ServiceExportKindName, p.export, next, map[string]any{"conditions": now})
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // another controller says what conflicts there are, or the export is gone
 	}
-	said := mcsv1beta1.ServiceImportStatus{EndpointSliceObjects: mcsv1beta1.EndpointSliceObjectsPresent}
-	for _, cluster := range slices.Sorted(slices.Values(merged.Clusters)) {
-		said.Clusters = append(said.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster})
-	}
-	next := current.DeepCopyObject().(*mcsv1beta1.ServiceImport)
-	if next.Status = said; !apiequality.Semantic.DeepEqual(current, next) {
-		err = m.applyStatus(ctx, key, mcsv1beta1.ServiceImportKindName, next, said)
-	}
-	return next, err
+	return err
 }
 
-// applyStatus writes the status that an object has, without what other managers have there. It notes the
-// object, so that nothing is written twice before a watch says so.
-func (m *Importer) applyStatus(ctx context.Context, key objectKey, kind string, o object, said any) error {
-	if err := kube.ApplyStatus(ctx, m.api[key.kind], o, mcsVersion(), kind, key.kind, manager, said, nil); err != nil {
+// applyStatus writes the status that an object should have where it is another, without what other managers
+// have there. It notes the object, so that nothing is written twice before a watch says so.
+func (m *Importer) applyStatus(ctx context.Context, kind string, is, next object, said any) error {
+	if apiequality.Semantic.DeepEqual(is, next) {
+		return nil
+	}
+	key := keyOf(next)
+	if err := kube.ApplyStatus(ctx, m.api[key.kind], next, mcsVersion(), kind, key.kind, manager, said, nil); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if n := m.names[nameOf(o)]; n != nil && n.objects[key] != nil && version(n.objects[key]) == version(o) {
-		n.objects[key] = o
+	if n := m.names[nameOf(next)]; n != nil && n.objects[key] != nil && version(n.objects[key]) == version(next) {
+		n.objects[key] = next
 	}
 	return nil
 }
 
 // newImport returns a ServiceImport, with the addresses of the derived Service if there is one. Exported labels
 // and annotations cannot be those by which an importer knows what belongs to whom.
-func newImport(name types.NamespacedName, merged mcs.Import, derived object) *mcsv1beta1.ServiceImport {
+func newImport(name types.NamespacedName, merged mcs.Import, derived *corev1.Service) *mcsv1beta1.ServiceImport {
 	i := &mcsv1beta1.ServiceImport{
 		TypeMeta:   metav1.TypeMeta{APIVersion: mcsVersion().String(), Kind: mcsv1beta1.ServiceImportKindName},
 		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{}, Annotations: maps.Clone(merged.Annotations)}, Spec: merged.Spec,
@@ -273,8 +285,8 @@ func newImport(name types.NamespacedName, merged mcs.Import, derived object) *mc
 		maps.DeleteFunc(exported, func(key, _ string) bool { return strings.HasPrefix(key, prefix) || key == mcsv1beta1.LabelServiceName })
 	}
 	i.Labels[managedBy] = mcsManager
-	if s, ok := derived.(*corev1.Service); ok {
-		i.Spec.IPs, i.Spec.IPFamilies = s.Spec.ClusterIPs, s.Spec.IPFamilies
+	if derived != nil && len(derived.Spec.ClusterIPs) > 0 && i.Spec.Type == mcsv1beta1.ClusterSetIP {
+		i.Spec.IPs, i.Spec.IPFamilies = derived.Spec.ClusterIPs, derived.Spec.IPFamilies
 	}
 	return i
 }
@@ -308,90 +320,23 @@ func newDerived(of *mcsv1beta1.ServiceImport, merged mcs.Import) *corev1.Service
 	return s
 }
 
-// replaceImport does what update does, for ServiceImports and derived Services: of these, fields that are
-// not wanted any more go.
-func replaceImport(there, wanted object) (next object, known bool) {
-	switch w := wanted.(type) {
-	case *mcsv1beta1.ServiceImport:
-		n := there.(*mcsv1beta1.ServiceImport).DeepCopy()
-		n.Labels, n.Annotations, n.Spec = w.Labels, w.Annotations, w.Spec
-		next = n
-	case *corev1.Service:
-		if w.Labels[managedBy] != mcsManager {
-			return nil, false
-		}
-		n := there.(*corev1.Service).DeepCopy()
-		n.Labels, n.OwnerReferences = w.Labels, w.OwnerReferences
-		n.Spec.Ports, n.Spec.SessionAffinity, n.Spec.SessionAffinityConfig = w.Spec.Ports, w.Spec.SessionAffinity, w.Spec.SessionAffinityConfig
-		n.Spec.InternalTrafficPolicy, n.Spec.TrafficDistribution = w.Spec.InternalTrafficPolicy, w.Spec.TrafficDistribution
-		next = n
-	default:
-		return nil, false
-	}
-	if apiequality.Semantic.DeepEqual(there, next) {
-		next = nil
-	}
-	return next, true
-}
-
-// composeImport returns the objects of a ServiceImport as they would be in a cluster that exports nothing.
-func (m *Importer) composeImport(ctx context.Context, name types.NamespacedName) (all []object, again time.Duration, rule string) {
-	m.mu.Lock()
-	parts := m.partsOf(name, m.names[name])
-	m.mu.Unlock()
-	merged, _ := mergeParts(parts)
-	of := newImport(name, merged, nil)
-	if all = append(all, of); merged.Spec.Type == mcsv1beta1.ClusterSetIP {
-		all = append(all, newDerived(of, merged))
-	}
-	for _, p := range parts {
-		parted, look := m.composeSlices(ctx, of, p, nil)
-		if all = append(all, parted...); look == unknownHosts {
-			rule = "a host of cluster " + p.Cluster + " cannot be looked up"
-		}
-	}
-	return all, 0, rule
-}
-
-// writeParts writes the slices of the parts of a ServiceImport, and removes what else there is. Slices of a
-// part of which a host cannot be looked up stay as they are.
-func (m *Importer) writeParts(ctx context.Context, of *mcsv1beta1.ServiceImport, there map[objectKey]object, parts []clusterPart) (again time.Duration, err error) {
-	var wanted []object
-	for _, p := range parts {
-		all, look := m.composeSlices(ctx, of, p, there)
-		if look == unknownHosts {
-			look = retryHosts
-			maps.DeleteFunc(there, func(_ objectKey, o object) bool { return o.GetLabels()[mcsv1beta1.LabelSourceCluster] == p.Cluster })
-		}
-		wanted, again = append(wanted, all...), earlier(again, look)
-	}
-	maps.DeleteFunc(there, func(key objectKey, _ object) bool {
-		return key.kind == importKind || key.kind == serviceKind && of.Spec.Type == mcsv1beta1.ClusterSetIP
-	})
-	return again, m.writeDifference(ctx, there, wanted)
-}
-
-// composeSlices returns the slices of a part, and when to look hosts up again. There has the slices of the
+// composeSlices returns the slices of a part, and the rest as resolveEndpoints. There has the slices of the
 // exported Service, if the part is that of this cluster.
-func (m *Importer) composeSlices(ctx context.Context, of *mcsv1beta1.ServiceImport, p clusterPart, there map[objectKey]object) (all []object, again time.Duration) {
+func (m *Importer) composeSlices(ctx context.Context, of *mcsv1beta1.ServiceImport, p clusterPart, there map[objectKey]object) (all []object, again time.Duration, unknown string) {
 	meta := ownedBy(of)
 	meta.Labels[discoveryv1.LabelServiceName], meta.Labels[discoveryv1.LabelManagedBy] = meta.Name, mcsManager
 	meta.Labels[mcsv1beta1.LabelSourceCluster] = p.Cluster
 	meta.Name += "-" + p.Cluster
 	if p.offer == nil {
-		return p.copySlices(meta, of.Spec.Ports, there), 0
+		return p.copySlices(meta, of.Spec.Ports, there), 0, ""
 	}
-	noted := metaOf("", "", metav1.OwnerReference{}, p.offer)
-	meta.Labels[ownerKey], meta.Annotations = noted.Labels[ownerKey], noted.Annotations
-	s := p.offer.service.Unpack()
+	noteService(&meta, p.offer.owner, p.service)
+	s := p.service.Unpack()
 	addresses, again, unknown := m.resolveEndpoints(ctx, p.offer.owner, s)
-	if unknown != "" {
-		return nil, unknownHosts
+	if unknown == "" {
+		all = newSlices(meta, p.servedPorts(of.Spec.Ports, s, addresses))
 	}
-	for _, slice := range newSlices(meta, p.servedPorts(of.Spec.Ports, s, addresses)) {
-		all = append(all, slice)
-	}
-	return all, again
+	return all, again, unknown
 }
 
 // servedPorts returns the places of the part for the ports of a ServiceImport: those endpoints of its
@@ -424,11 +369,7 @@ func (p *clusterPart) copySlices(meta metav1.ObjectMeta, ports []mcsv1beta1.Serv
 		if !ok || from.Labels[discoveryv1.LabelServiceName] != p.Name || from.AddressType == discoveryv1.AddressTypeFQDN {
 			continue
 		}
-		slice := &discoveryv1.EndpointSlice{
-			TypeMeta:   metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
-			ObjectMeta: *meta.DeepCopy(), AddressType: from.AddressType,
-		}
-		slice.Name += "-" + hashOf(key.name.Name)
+		slice := newSlice(meta, hashOf(key.name.Name), from.AddressType)
 		for _, port := range ports {
 			own := p.PortFor(port)
 			for _, at := range from.Ports {
@@ -445,37 +386,4 @@ func (p *clusterPart) copySlices(meta metav1.ObjectMeta, ports []mcsv1beta1.Serv
 		}
 	}
 	return all
-}
-
-// tellConflicts says on the ServiceExport of this cluster in what the exports differ, as a condition that
-// goes when they do not. Other controllers have other conditions.
-func (m *Importer) tellConflicts(ctx context.Context, export *mcsv1beta1.ServiceExport, conflicts []mcs.Conflict) error {
-	const kind = string(mcsv1beta1.ServiceExportConditionConflict)
-	before := meta.FindStatusCondition(export.Status.Conditions, kind)
-	now := []metav1.Condition{}
-	var reasons, messages []string
-	for _, c := range conflicts {
-		reasons, messages = append(reasons, string(c.Reason)), append(messages, c.Message)
-	}
-	if len(conflicts) > 0 {
-		now = append(now, metav1.Condition{
-			Type: kind, Status: metav1.ConditionTrue, ObservedGeneration: export.Generation, LastTransitionTime: metav1.Now(),
-			Reason: strings.Join(reasons, ","), Message: strings.Join(messages, "; "),
-		})
-	}
-	if len(now) > 0 && before != nil && before.Status == now[0].Status {
-		now[0].LastTransitionTime = before.LastTransitionTime
-	}
-	if before == nil && len(now) == 0 || before != nil && len(now) > 0 && *before == now[0] {
-		return nil
-	}
-	export = export.DeepCopy()
-	if meta.RemoveStatusCondition(&export.Status.Conditions, kind); len(now) > 0 {
-		meta.SetStatusCondition(&export.Status.Conditions, now[0])
-	}
-	err := m.applyStatus(ctx, keyOf(exportKind, export), mcsv1beta1.ServiceExportKindName, export, map[string]any{"conditions": now})
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // another controller says what conflicts there are, or the export is gone
-	}
-	return err
 }

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,11 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
 const (
@@ -45,11 +47,11 @@ func (t *Target) objectNameFor(fqdn federation.FQDN, zones []federation.FQDN) (n
 			longest, below = z, strings.TrimSuffix(fqdn.String(), z)
 		}
 	}
-	labels := strings.ReplaceAll(strings.Trim(below, "."), ".", "-")
-	if labels == "" {
+	joined := strings.ReplaceAll(strings.Trim(below, "."), ".", "-")
+	if joined == "" {
 		return "", "its fqdn is that of the zone, so that no label is left for a name"
 	}
-	name = strings.ReplaceAll(t.Name, "{service}", labels)
+	name = strings.ReplaceAll(t.Name, "{service}", joined)
 	if len(validation.IsDNS1035Label(name)) > 0 {
 		return "", name + " is no name of a Service, which begins with a letter and has 63 letters, digits and hyphens at most"
 	}
@@ -143,22 +145,26 @@ func newService(meta metav1.ObjectMeta, ports []servedPort, headless bool) *core
 
 // newSlices returns the EndpointSlices of ports: those of each port have the endpoints of one family
 // and number. Their names begin with that of meta.
-func newSlices(meta metav1.ObjectMeta, ports []servedPort) (all []*discoveryv1.EndpointSlice) {
-	type group struct {
-		port   string
-		number uint16
-		is4    bool
-	}
-	begun := make(map[group]*discoveryv1.EndpointSlice) // the last of each group
-	counts := make(map[group]int)
+func newSlices(meta metav1.ObjectMeta, ports []servedPort) (all []object) {
+	begun := make(map[string]*discoveryv1.EndpointSlice) // the last of each port, family and number
+	counts := make(map[string]int)
 	for _, p := range ports {
 		for _, at := range p.places {
-			g := group{p.name, at.number, at.address.Is4()}
-			slice := begun[g]
+			family, kind := "v6", discoveryv1.AddressTypeIPv6
+			if at.address.Is4() {
+				family, kind = "v4", discoveryv1.AddressTypeIPv4
+			}
+			suffix := fmt.Sprintf("%s-%s-%d", family, p.name, at.number)
+			slice := begun[suffix]
 			if slice == nil || len(slice.Endpoints) == mostEndpoints {
-				counts[g]++
-				slice = newSlice(meta, p, at, counts[g])
-				begun[g], all = slice, append(all, slice)
+				counts[suffix]++
+				nth := ""
+				if counts[suffix] > 1 {
+					nth = fmt.Sprint("-", counts[suffix])
+				}
+				slice = newSlice(meta, suffix+nth, kind)
+				slice.Ports = []discoveryv1.EndpointPort{{Name: &p.name, Protocol: &p.protocol, Port: new(int32(at.number))}}
+				begun[suffix], all = slice, append(all, slice)
 			}
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 				Addresses: []string{at.address.String()}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
@@ -168,22 +174,13 @@ func newSlices(meta metav1.ObjectMeta, ports []servedPort) (all []*discoveryv1.E
 	return all
 }
 
-// newSlice returns a slice without endpoints, the nth of its family, port and number.
-func newSlice(meta metav1.ObjectMeta, p servedPort, at place, nth int) *discoveryv1.EndpointSlice {
-	slice := &discoveryv1.EndpointSlice{
-		TypeMeta:   metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
-		ObjectMeta: *meta.DeepCopy(), AddressType: discoveryv1.AddressTypeIPv6,
+// newSlice returns a slice without ports and endpoints, whose name begins with that of meta.
+func newSlice(meta metav1.ObjectMeta, suffix string, kind discoveryv1.AddressType) *discoveryv1.EndpointSlice {
+	meta = *meta.DeepCopy()
+	meta.Name += "-" + suffix
+	return &discoveryv1.EndpointSlice{
+		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"}, ObjectMeta: meta, AddressType: kind,
 	}
-	family := "v6"
-	if at.address.Is4() {
-		slice.AddressType, family = discoveryv1.AddressTypeIPv4, "v4"
-	}
-	slice.Name = fmt.Sprintf("%s-%s-%s-%d", meta.Name, family, p.name, at.number)
-	if nth > 1 {
-		slice.Name += fmt.Sprintf("-%d", nth)
-	}
-	slice.Ports = []discoveryv1.EndpointPort{{Name: &p.name, Protocol: &p.protocol, Port: new(int32(at.number))}}
-	return slice
 }
 
 // labelValue returns a text as a label may have it.
@@ -198,13 +195,10 @@ func labelValue(text string) string {
 	return strings.Trim(text[:min(len(text), validation.LabelValueMaxLength)], "-_.")
 }
 
-// metaOf returns the metadata of an object for a service of an owner.
-func metaOf(namespace, name string, anchor metav1.OwnerReference, o *offer) metav1.ObjectMeta {
-	return metav1.ObjectMeta{
-		Namespace: namespace, Name: name, OwnerReferences: []metav1.OwnerReference{anchor},
-		Labels:      map[string]string{managedBy: manager, ownerKey: labelValue(o.owner.Name)},
-		Annotations: map[string]string{ownerKey: o.owner.Name, serviceAnnotation: o.service.Name(), fqdnAnnotation: o.service.FQDN()},
-	}
+// noteService says in the metadata of an object for which service of which owner it is.
+func noteService(meta *metav1.ObjectMeta, owner *followedOwner, p packed.Service) {
+	meta.Labels[ownerKey] = labelValue(owner.Name)
+	meta.Annotations = map[string]string{ownerKey: owner.Name, serviceAnnotation: p.Name(), fqdnAnnotation: p.FQDN()}
 }
 
 // manager returns what the labels of the objects of this importer say. One that makes other objects may
@@ -221,67 +215,36 @@ func (m *Importer) isOurs(o metav1.Object) bool {
 	return o != nil && o.GetLabels()[managedBy] == m.manager()
 }
 
-// serviceObjects returns the Service and the EndpointSlices of an offer, in the order in which they are
+// serviceObjects returns the Service and the EndpointSlices for ports, in the order in which they are
 // written: clients see no endpoints of a Service that could be somebody else's.
-func (t *Target) serviceObjects(meta metav1.ObjectMeta, ports []servedPort) (all []object) {
-	all = append(all, newService(meta, ports, t.Headless))
-	ofSlice := meta.DeepCopy()
-	ofSlice.Labels[discoveryv1.LabelServiceName], ofSlice.Labels[discoveryv1.LabelManagedBy] = meta.Name, manager
-	for _, slice := range newSlices(*ofSlice, ports) {
-		all = append(all, slice)
-	}
-	return all
+func (t *Target) serviceObjects(meta metav1.ObjectMeta, ports []servedPort) []object {
+	ofSlices := *meta.DeepCopy()
+	ofSlices.Labels[discoveryv1.LabelServiceName], ofSlices.Labels[discoveryv1.LabelManagedBy] = meta.Name, manager
+	return append([]object{newService(meta, ports, t.Headless)}, newSlices(ofSlices, ports)...)
 }
 
-// contains reports whether a value of JSON has all of another one: a map each of its keys, and a
-// list its entries in order.
-func contains(whole, part any) bool {
-	switch part := part.(type) {
-	case map[string]any:
-		of, ok := whole.(map[string]any)
-		for key, value := range part {
-			ok = ok && contains(of[key], value)
-		}
-		return ok
-	case []any:
-		of, ok := whole.([]any)
-		return ok && slices.EqualFunc(of, part, contains)
-	}
-	return whole == part
-}
-
-// overlay puts the values of JSON over others. Lists are replaced.
-func overlay(under, over map[string]any) {
-	for key, value := range over {
-		below, ok := under[key].(map[string]any)
-		if above, also := value.(map[string]any); ok && also {
-			overlay(below, above)
-		} else {
-			under[key] = value
-		}
-	}
-}
-
-// update returns an object as it is there with what is wanted of it, or nil where it has that.
-func update(there, wanted object) (object, error) {
-	if next, known := replaceImport(there, wanted); known {
-		return next, nil
-	}
-	is, err := runtime.DefaultUnstructuredConverter.ToUnstructured(there)
-	want, wrong := runtime.DefaultUnstructuredConverter.ToUnstructured(wanted)
-	if err = cmp.Or(err, wrong); err != nil {
-		return nil, err
-	}
-	for _, key := range []string{"status", "kind", "apiVersion"} {
-		delete(want, key) // which is not written with the rest, or never differs
-	}
-	if meta, ok := want["metadata"].(map[string]any); ok {
-		delete(meta, "creationTimestamp")
-	}
-	if contains(is, want) {
-		return nil, nil //nolint:nilnil // nothing to change
-	}
-	overlay(is, want)
+// withWanted returns a copy of an object that is there with what is wanted of it. Labels and annotations of
+// others stay, but for those of a ServiceImport, which are those that are exported.
+func withWanted(there, wanted object) object {
 	next := there.DeepCopyObject().(object)
-	return next, runtime.DefaultUnstructuredConverter.FromUnstructured(is, next)
+	switch n := next.(type) {
+	case *corev1.Service:
+		w := &wanted.(*corev1.Service).Spec
+		n.Spec.Type, n.Spec.IPFamilyPolicy, n.Spec.Ports = w.Type, w.IPFamilyPolicy, w.Ports
+		if w.SessionAffinity != "" { // that of a ServiceImport; a Service of an importer of Services may have any
+			n.Spec.SessionAffinity, n.Spec.SessionAffinityConfig = w.SessionAffinity, w.SessionAffinityConfig
+			n.Spec.InternalTrafficPolicy, n.Spec.TrafficDistribution = w.InternalTrafficPolicy, w.TrafficDistribution
+		}
+	case *discoveryv1.EndpointSlice:
+		w := wanted.(*discoveryv1.EndpointSlice)
+		n.Endpoints, n.Ports = w.Endpoints, w.Ports
+	case *mcsv1beta1.ServiceImport:
+		n.Spec, n.Labels, n.Annotations = wanted.(*mcsv1beta1.ServiceImport).Spec, nil, nil
+	}
+	next.SetLabels(labels.Merge(next.GetLabels(), wanted.GetLabels()))
+	next.SetAnnotations(labels.Merge(next.GetAnnotations(), wanted.GetAnnotations()))
+	if owners := wanted.GetOwnerReferences(); len(owners) > 0 {
+		next.SetOwnerReferences(owners)
+	}
+	return next
 }

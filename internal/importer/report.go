@@ -84,13 +84,16 @@ func (m *Importer) reportImports() *status.Imports {
 			r.Failure, r.Since = of+": "+t.err.Error(), t.since.UTC()
 		}
 	}
-	for name, n := range m.names {
-		for _, p := range m.problemsOf(name, n) {
-			r.Refused[p.Reason]++
-			r.Problems = append(r.Problems, p)
+	for _, f := range m.owners {
+		r.Problems = append(r.Problems, f.unnamed()...)
+	}
+	for _, n := range m.names {
+		if n.refused != nil {
+			r.Problems = append(r.Problems, *n.refused)
 		}
+		r.Problems = append(r.Problems, m.rivalsOf(n)...)
 		switch {
-		case name.Name == "" || !r.Leads:
+		case !r.Leads:
 		case n.kept:
 			r.Kept++
 		case !n.changed.IsZero():
@@ -101,6 +104,9 @@ func (m *Importer) reportImports() *status.Imports {
 			r.Written++
 		}
 	}
+	for _, p := range r.Problems {
+		r.Refused[p.Reason]++
+	}
 	slices.SortFunc(r.Problems, func(a, b status.ImportProblem) int {
 		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Service, b.Service))
 	})
@@ -108,30 +114,37 @@ func (m *Importer) reportImports() *status.Imports {
 	return r
 }
 
-// problemsOf returns what is wrong with a name: with its objects, and with services that do not have it.
-// The caller holds mu.
-func (m *Importer) problemsOf(name types.NamespacedName, n *importedName) (all []status.ImportProblem) {
-	if n.refused != nil {
-		all = append(all, *n.refused)
+// problem returns a problem of an offer. The caller holds mu.
+func (o *offer) problem(reason, rule string) status.ImportProblem {
+	p := status.ImportProblem{
+		At: time.Unix(int64(o.updated), 0).UTC(), Owner: o.owner.Name, Service: o.service.Name(), FQDN: o.service.FQDN(), Reason: reason, Rule: rule,
 	}
-	for _, o := range n.offers {
-		p := status.ImportProblem{
-			At: time.Unix(int64(o.updated), 0).UTC(), Owner: o.owner.Name, Service: o.service.Name(), FQDN: o.service.FQDN(),
-			Object: name.String(), Reason: status.ImportRival, Rule: rivalRule,
+	if o.name.Name != "" {
+		p.Object = o.name.String()
+	}
+	return p
+}
+
+// unnamed returns which services of the owner make no objects, as their names are not valid. The caller
+// holds mu.
+func (f *followedOwner) unnamed() (all []status.ImportProblem) {
+	for _, o := range f.offers {
+		if o.rule != "" {
+			all = append(all, o.problem(status.ImportInvalidName, o.rule))
 		}
-		switch {
-		case name.Name == "":
-			_, p.Rule = o.owner.objectName(o.service)
-			p.Object, p.Reason = "", status.ImportInvalidName
-		case n.holder == nil || n.holder == o || m.config.Target.MCS:
-			continue
-		}
-		all = append(all, p)
 	}
 	return all
 }
 
-const rivalRule = "another service has the name of the objects already"
+// rivalsOf returns which services do not have the name that they lead to. The caller holds mu.
+func (m *Importer) rivalsOf(n *importedName) (all []status.ImportProblem) {
+	for o := range n.offers {
+		if n.holder != nil && n.holder != o && !m.config.Target.MCS {
+			all = append(all, o.problem(status.ImportRival, "another service has the name of the objects already"))
+		}
+	}
+	return all
+}
 
 // Catalog implements page.ReportSource.
 func (m *Importer) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
@@ -142,20 +155,18 @@ func (m *Importer) Catalog(of string) (iter.Seq2[status.CatalogService, error], 
 	if !slices.Contains(unknown.Known, of) {
 		return nil, unknown
 	}
-	var offers []*offer
+	f := m.owners[slices.Index(unknown.Known, of)]
+	var offers []offer // as they are now
 	m.mu.Lock()
-	for _, n := range m.names {
-		for _, o := range n.offers {
-			if o.owner.Name == of {
-				offers = append(offers, o)
-			}
-		}
+	for _, o := range f.offers {
+		offers = append(offers, *o)
 	}
+	live := f.summary.Live
 	m.mu.Unlock()
-	slices.SortFunc(offers, func(a, b *offer) int { return status.CompareNames(a.service.Name(), b.service.Name()) })
+	slices.SortFunc(offers, func(a, b offer) int { return status.CompareNames(a.service.Name(), b.service.Name()) })
 	return func(yield func(status.CatalogService, error) bool) {
 		for _, o := range offers {
-			if !yield(status.NewService(o.service.Unpack(), time.Unix(int64(o.updated), 0), o.isStale())) {
+			if !yield(status.NewService(o.service.Unpack(), time.Unix(int64(o.updated), 0), o.generation < live)) {
 				return
 			}
 		}
@@ -169,8 +180,15 @@ func (m *Importer) Why(_ context.Context, name string, _ uint16) (status.NameExp
 	isMeant := func(service, fqdn string) bool { return fqdn == name || status.IsCalled(service, name) }
 	m.mu.Lock()
 	for of, n := range m.names {
-		if of.Name != "" && (status.IsCalled(of.Name, name) || status.IsCalled(of.String(), name)) || n.hasOffer(isMeant) {
-			w.Imports = append(w.Imports, m.explainName(of, n, isMeant)...)
+		if status.IsCalled(of.Name, name) || status.IsCalled(of.String(), name) || n.hasOffer(isMeant) {
+			w.Imports = append(w.Imports, m.explainName(of, n))
+		}
+	}
+	for _, f := range m.owners {
+		for _, p := range f.unnamed() {
+			if isMeant(p.Service, p.FQDN) {
+				w.Imports = append(w.Imports, status.ImportedName{Kind: m.objectKind(), Owner: p.Owner, Service: p.Service, FQDN: p.FQDN, Problem: &p})
+			}
 		}
 	}
 	m.mu.Unlock()
@@ -191,7 +209,7 @@ func (m *Importer) Why(_ context.Context, name string, _ uint16) (status.NameExp
 
 // hasOffer reports whether a service is meant of those that lead to the name.
 func (n *importedName) hasOffer(isMeant func(service, fqdn string) bool) bool {
-	for _, o := range n.offers {
+	for o := range n.offers {
 		if isMeant(o.service.Name(), o.service.FQDN()) {
 			return true
 		}
@@ -199,18 +217,22 @@ func (n *importedName) hasOffer(isMeant func(service, fqdn string) bool) bool {
 	return false
 }
 
-// explainName returns what became of the offers of a name: one entry with its rivals or, of services without
-// a valid name, one for each that is meant. The caller holds mu.
-func (m *Importer) explainName(name types.NamespacedName, n *importedName, isMeant func(service, fqdn string) bool) (all []status.ImportedName) {
-	e := status.ImportedName{Object: name.String(), Kind: "Service", Kept: n.kept, Pending: m.queue != nil && !n.changed.IsZero(), Problem: n.refused}
+// objectKind returns what a service becomes.
+func (m *Importer) objectKind() string {
+	if m.config.Target.MCS {
+		return "ServiceImport"
+	}
+	return "Service"
+}
+
+// explainName returns what became of the offers of a name. The caller holds mu.
+func (m *Importer) explainName(name types.NamespacedName, n *importedName) status.ImportedName {
+	e := status.ImportedName{Object: name.String(), Kind: m.objectKind(), Kept: n.kept, Pending: m.queue != nil && !n.changed.IsZero(), Problem: n.refused}
 	if o := n.holder; o != nil {
 		e.Owner, e.Service, e.FQDN, e.Stale = o.owner.Name, o.service.Name(), o.service.FQDN(), o.isStale()
 		if e.Stale {
 			e.Expires = o.owner.summary.Expires.UTC()
 		}
-	}
-	if m.config.Target.MCS {
-		e.Kind = "ServiceImport"
 	}
 	for _, there := range n.objects {
 		if m.config.Target.MCS && !m.isOurs(there) {
@@ -231,18 +253,8 @@ func (m *Importer) explainName(name types.NamespacedName, n *importedName, isMea
 	}
 	slices.Sort(e.Endpoints)
 	e.Endpoints = e.Endpoints[:min(len(e.Endpoints), mostEndpointsShown)]
-	for _, p := range m.problemsOf(name, n) {
-		switch p.Reason {
-		case status.ImportInvalidName:
-			if isMeant(p.Service, p.FQDN) {
-				all = append(all, status.ImportedName{Kind: e.Kind, Owner: p.Owner, Service: p.Service, FQDN: p.FQDN, Problem: new(p)})
-			}
-		case status.ImportRival:
-			e.Rivals = append(e.Rivals, status.RivalService{Owner: p.Owner, Service: p.Service, FQDN: p.FQDN, Rule: p.Rule})
-		}
+	for _, p := range m.rivalsOf(n) {
+		e.Rivals = append(e.Rivals, status.RivalService{Owner: p.Owner, Service: p.Service, FQDN: p.FQDN, Rule: p.Rule})
 	}
-	if name.Name == "" {
-		return all
-	}
-	return append(all, e)
+	return e
 }

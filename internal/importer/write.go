@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/hamlet-federation/coredns-federation/internal/status"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
 const oneRequest = 10 * time.Second // bounds a request
@@ -54,21 +55,23 @@ func (m *Importer) drainQueue(ctx context.Context, queue workqueue.TypedRateLimi
 // noteResult records how a name was written. An answer of the server that another attempt will hardly
 // change is one for which owners need not wait.
 func (m *Importer) noteResult(name types.NamespacedName, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch n := m.names[name]; {
+	switch {
 	case errors.Is(err, errUnread), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
 		return
 	case err != nil && !isDefinite(err):
 		m.noteAnswer("write", err)
 		return
+	}
+	m.noteAnswer("write", nil)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch n := m.names[name]; {
 	case n == nil:
 	case err != nil:
 		m.refuse(n, name, status.ImportRejected, "the API server does not take it: "+m.client.ExplainError(err).Error())
 	case len(n.offers) == 0 && len(n.objects) == 0:
 		delete(m.names, name)
 	}
-	m.noteAnswer("write", nil)
 	for _, f := range m.owners {
 		f.noteWritten(name)
 	}
@@ -87,16 +90,30 @@ func isDefinite(err error) bool {
 
 // refuse records why a name has not the objects that it should have. The caller holds mu.
 func (m *Importer) refuse(n *importedName, name types.NamespacedName, reason, rule string) {
-	p := &status.ImportProblem{At: time.Now().UTC(), Object: name.String(), Reason: reason, Rule: rule}
-	if o := n.holder; o != nil {
-		p.Owner, p.Service, p.FQDN = o.owner.Name, o.service.Name(), o.service.FQDN()
+	p := &status.ImportProblem{}
+	if n.holder != nil {
+		*p = n.holder.problem(reason, rule)
 	}
+	p.At, p.Object, p.Reason, p.Rule = time.Now().UTC(), name.String(), reason, rule
 	if n.refused != nil && n.refused.Reason == reason {
 		p.At = n.refused.At
 	} else {
 		m.log.Warn("a service is not written", "object", name.String(), "reason", reason, "rule", rule)
 	}
 	n.refused = p
+}
+
+// plan is what becomes of the objects of a name: those there are to be as those wanted, which are written in
+// their order, and the others of the importer go. Without any of either, all stay as they are.
+type plan struct {
+	there  map[objectKey]object // but for those that stay as they are
+	wanted []object
+	begun  bool          // more is wanted as soon as these are there, because it refers to them
+	again  time.Duration // when to look again although nothing has changed; 0: never
+
+	reason, rule string // why the name has not the objects that it should have, as those of status.ImportProblem
+
+	clusterSet // with ServiceImports
 }
 
 // writeName writes what differs between the objects of a name and what they should be. It returns when to look
@@ -118,59 +135,80 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 	since := n.changed
 	n.changed = time.Time{} // whatever changes from now on sets it
 	m.mu.Unlock()
-	var refused refusal
-	if m.config.Target.MCS {
-		again, refused, err = m.writeImport(ctx, name, n)
-	} else {
-		again, refused, err = m.writeService(ctx, name, n, *owned)
+	p := plan{begun: true}
+	for p.begun && err == nil {
+		p = m.planName(ctx, name, n, *owned)
+		err = m.writeDifference(ctx, &p)
 	}
-	if apierrors.IsAlreadyExists(err) {
-		refused, again, err = refusal{status.ImportNameTaken, "there is an object of the name that no importer has made"}, longestPause, nil
+	if err == nil && m.config.Target.MCS {
+		err = m.writeStatuses(ctx, name, n, &p)
+	}
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		p.reason, p.rule, p.again, err = status.ImportNameTaken, "there is an object of the name that no importer has made", longestPause, nil
+	case errors.Is(err, errNoNamespace):
+		p.reason, p.rule, p.again, err = status.ImportNamespace, "there is no namespace "+name.Namespace+" in this cluster", longestPause, nil
 	}
 	m.mu.Lock()
 	switch {
 	case err != nil:
 		n.changed = since
-	case refused.reason != "":
-		m.refuse(n, name, refused.reason, refused.rule)
+	case p.reason != "":
+		m.refuse(n, name, p.reason, p.rule)
 	default:
 		n.refused = nil
 	}
-	return again, err
+	return p.again, err
 }
 
-// refusal is why a name has not the objects that it should have: a reason of package status, and a clause.
-type refusal struct{ reason, rule string }
-
-// writeService does the work of writeName for a Service and its EndpointSlices.
-func (m *Importer) writeService(ctx context.Context, name types.NamespacedName, n *importedName, owned metav1.OwnerReference) (again time.Duration, refused refusal, err error) {
+// planName returns what becomes of the objects of a name, and notes which offer has the name. Objects that
+// the ConfigMap owns refer to it as said.
+func (m *Importer) planName(ctx context.Context, name types.NamespacedName, n *importedName, owned metav1.OwnerReference) (p plan) {
+	if m.config.Target.MCS {
+		return m.planImport(ctx, name, n)
+	}
 	m.mu.Lock()
 	until, kept := m.keptUntil(n, n.service(name))
 	n.holder, n.kept = m.chooseOffer(n, name), kept
-	there, o, service := maps.Clone(n.objects), n.holder, n.service(name)
+	o, service := n.holder, n.service(name)
+	var offered packed.Service
+	if o != nil {
+		offered = o.service
+	}
+	p.there = maps.Clone(n.objects)
 	m.mu.Unlock()
-	if kept {
-		return time.Until(until), refused, nil
-	}
-	var wanted []object
 	switch {
+	case kept:
+		return plan{again: time.Until(until)}
 	case o == nil: // nothing is wanted
+		return p
 	case service != nil && !m.isOurs(service):
-		refused = refusal{status.ImportNameTaken, "there is a Service of the name that no importer has made"}
-	default:
-		if wanted, again, refused.rule = m.composeObjects(ctx, name, o, owned); refused.rule != "" {
-			refused.reason = status.ImportNoEndpoint
-		}
-		if again == unknownHosts {
-			again = retryHosts
-			if service != nil {
-				wanted, there = nil, nil // what is there stays, for want of an answer
-			}
-		} else if len(wanted) == 0 && service != nil {
-			wanted = []object{service} // and with it its address
-		}
+		p.reason, p.rule = status.ImportNameTaken, "there is a Service of the name that no importer has made"
+		return p
 	}
-	return again, refused, m.writeDifference(ctx, there, wanted)
+	s := offered.Unpack()
+	addresses, again, unknown := m.resolveEndpoints(ctx, o.owner, s)
+	p.again = again
+	ports := servedPorts(s, addresses)
+	switch {
+	case unknown != "":
+		p.reason, p.rule = status.ImportNoEndpoint, "the host "+unknown+" of an endpoint cannot be looked up"
+		if service != nil {
+			p.there = nil // what is there stays, for want of an answer
+			return p
+		}
+	case len(ports) == 0:
+		p.reason, p.rule = status.ImportNoEndpoint, "no instance has an endpoint with an address"
+	}
+	switch {
+	case len(ports) > 0:
+		meta := metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, OwnerReferences: []metav1.OwnerReference{owned}, Labels: map[string]string{managedBy: manager}}
+		noteService(&meta, o.owner, offered)
+		p.wanted = m.config.Target.serviceObjects(meta, ports)
+	case service != nil:
+		p.wanted = []object{service} // and with it its address
+	}
+	return p
 }
 
 // chooseOffer returns the offer that has a name, or nil: the one that its objects are of, or else the
@@ -181,7 +219,7 @@ func (m *Importer) chooseOffer(n *importedName, name types.NamespacedName) (firs
 			return o
 		}
 	}
-	for _, o := range n.offers {
+	for o := range n.offers {
 		if first == nil || o.age < first.age {
 			first = o
 		}
@@ -203,47 +241,24 @@ func (m *Importer) keptUntil(n *importedName, there object) (until time.Time, ke
 	return until, time.Now().Before(until)
 }
 
-// composeObjects returns the objects of an offer, and when the addresses of its hosts are to be looked up
-// again: unknownHosts if nothing is known of one. Without objects, the rule says why there are none.
-func (m *Importer) composeObjects(ctx context.Context, name types.NamespacedName, o *offer, owned metav1.OwnerReference) (all []object, again time.Duration, rule string) {
-	if m.config.Target.MCS {
-		return m.composeImport(ctx, name)
-	}
-	s := o.service.Unpack()
-	addresses, again, unknown := m.resolveEndpoints(ctx, o.owner, s)
-	if unknown != "" {
-		again, rule = unknownHosts, "the host "+unknown+" of an endpoint cannot be looked up"
-	}
-	ports := servedPorts(s, addresses)
-	if len(ports) == 0 {
-		return nil, again, cmp.Or(rule, "no instance has an endpoint with an address")
-	}
-	return m.config.Target.serviceObjects(metaOf(name.Namespace, name.Name, owned, o), ports), again, rule
-}
-
 // writeDifference creates and changes what is wanted, in order, and removes what else there is of the
 // importer, Services first.
-func (m *Importer) writeDifference(ctx context.Context, there map[objectKey]object, wanted []object) error {
-	for _, w := range wanted {
-		kind := sliceKind
-		if service, ok := w.(*corev1.Service); ok {
-			kind = serviceKind
-			before, _ := there[keyOf(kind, w)].(*corev1.Service)
-			if before != nil && m.isOurs(before) && (before.Spec.ClusterIP == corev1.ClusterIPNone) != (service.Spec.ClusterIP == corev1.ClusterIPNone) {
-				if err := m.remove(ctx, keyOf(kind, w), before); err != nil { // a virtual address cannot be taken away
-					return err
-				}
-				delete(there, keyOf(kind, w))
+func (m *Importer) writeDifference(ctx context.Context, p *plan) error {
+	for _, w := range p.wanted {
+		key := keyOf(w)
+		is := p.there[key]
+		if delete(p.there, key); is != nil && m.isOurs(is) && isHeadless(is) != isHeadless(w) { // a virtual address cannot be taken away
+			if err := m.remove(ctx, key, is); err != nil {
+				return err
 			}
+			is = nil
 		}
-		key := keyOf(kind, w)
-		if _, err := m.put(ctx, key, there[key], w); err != nil {
+		if err := m.put(ctx, key, is, w); err != nil {
 			return err
 		}
-		delete(there, key)
 	}
 	for _, kind := range []string{importKind, serviceKind, sliceKind} {
-		for key, is := range there {
+		for key, is := range p.there {
 			if key.kind == kind && m.isOurs(is) {
 				if err := m.remove(ctx, key, is); err != nil {
 					return err
@@ -254,19 +269,32 @@ func (m *Importer) writeDifference(ctx context.Context, there map[objectKey]obje
 	return nil
 }
 
-// put creates an object, or changes the one that is there, and returns it.
-func (m *Importer) put(ctx context.Context, key objectKey, is, wanted object) (object, error) {
+// isHeadless reports whether an object is a Service without a virtual address.
+func isHeadless(o object) bool {
+	s, ok := o.(*corev1.Service)
+	return ok && s.Spec.ClusterIP == corev1.ClusterIPNone
+}
+
+// errNoNamespace says that the namespace of an object does not exist.
+var errNoNamespace = errors.New("there is no such namespace")
+
+// put creates an object, or changes the one that is there.
+func (m *Importer) put(ctx context.Context, key objectKey, is, wanted object) error {
 	switch {
 	case is == nil:
-		return wanted, m.send(ctx, key, m.api[key.kind].Post().Body(wanted), wanted)
+		err := m.send(ctx, key, m.api[key.kind].Post().Body(wanted), wanted)
+		if apierrors.IsNotFound(err) {
+			err = errNoNamespace
+		}
+		return err
 	case !m.isOurs(is):
-		return nil, apierrors.NewAlreadyExists(corev1.Resource(key.kind), key.name.Name)
+		return apierrors.NewAlreadyExists(corev1.Resource(key.kind), key.name.Name)
 	}
-	next, err := update(is, wanted)
-	if next == nil || err != nil {
-		return is, err
+	next := withWanted(is, wanted)
+	if apiequality.Semantic.DeepEqual(is, next) {
+		return nil
 	}
-	return next, m.send(ctx, key, m.api[key.kind].Put().Name(key.name.Name).Body(next), next)
+	return m.send(ctx, key, m.api[key.kind].Put().Name(key.name.Name).Body(next), next)
 }
 
 // remove removes an object that was read.
@@ -278,7 +306,7 @@ func (m *Importer) remove(ctx context.Context, key objectKey, is object) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.forgetObject(key.kind, is)
+	m.forgetObject(is)
 	return nil
 }
 
@@ -296,7 +324,7 @@ func (m *Importer) send(ctx context.Context, key objectKey, request *rest.Reques
 	defer m.mu.Unlock()
 	m.codes[strconv.Itoa(code)]++
 	if err == nil && result != nil {
-		m.noteObject(key.kind, result, false)
+		m.noteObject(result, false)
 	}
 	return err
 }
