@@ -55,7 +55,7 @@ var wings = map[string][]string{
 	"internal/catalog":        {"federation", "internal", "internal/wire", "proto"},
 	"internal/stream":         {"federation", "federation/mtls", "internal", "internal/catalog", "internal/connect", "internal/wire", "proto"},
 	"internal/snapshot":       {"federation", "internal", "internal/catalog", "internal/wire", "proto"},
-	"internal/consumer":       {"federation", "internal", "internal/catalog", "internal/snapshot", "internal/stream", "internal/wire"},
+	"internal/consumer":       {"federation", "federation/mtls", "internal", "internal/catalog", "internal/snapshot", "internal/stream", "internal/wire"},
 	"internal/registry":       {"federation", "internal/policy", "internal/wire"},
 	"internal/gate":           {"federation", "federation/mtls", "internal"},
 	"internal/mcs":            nil,

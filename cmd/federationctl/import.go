@@ -94,17 +94,9 @@ func readImport(name string) (config.ImportConfig, error) {
 
 // importerConfig returns what the file with a name says, as the importer takes it.
 func importerConfig(name string, c config.ImportConfig, logger *slog.Logger) importer.Config {
-	all := importer.Config{
-		Identity: c.Identity, Target: importer.Target(c.Kubernetes), Persist: c.Persist,
-		File: name, Version: buildVersion(), Logger: logger,
+	return importer.Config{
+		Owners: c.Owners, Identity: c.Identity, Target: c.Kubernetes, Persist: c.Persist, File: name, Version: buildVersion(), Logger: logger,
 	}
-	for _, o := range c.Owners {
-		all.Owners = append(all.Owners, importer.Owner{
-			Name: o.Name, Addresses: o.Addresses, IDs: o.IDs, ServerName: o.ServerName, Version: o.Version, Zones: o.Zones,
-			Import: o.Import, Retention: o.Retention, Settle: o.Settle, MaxCatalog: o.MaxCatalog, AllowAddresses: o.AllowAddresses,
-		})
-	}
-	return all
 }
 
 // configFailure returns why a process with a configuration file cannot start, and what to change in it.

@@ -5,10 +5,9 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 // Config says which owners are followed, and what is made of their services.
@@ -25,30 +24,22 @@ type Config struct {
 	Logger  *slog.Logger // nil: nothing is logged
 }
 
-// Owner is an owner that is followed.
+// Owner is an owner whose services are imported: an entry of owners in the configuration file.
 type Owner struct {
-	Name       string // in logs, metrics and labels of objects; unique
-	Addresses  []string
-	IDs        []federation.ID
-	ServerName string
-	Version    wire.APIVersion
+	consumer.Owner
 
-	Zones      []federation.FQDN  // that the owner may publish in; none: everywhere
-	Import     pattern.NameFilter // which of its services are imported
-	Retention  time.Duration      // catalog.Forever for no end
-	Settle     time.Duration
-	MaxCatalog int64
-
-	AllowAddresses []netip.Prefix
+	Import         pattern.NameFilter `yaml:"import_names" as:"pattern" least:"one is required; leave it out for all" doc:"The fqdns to import, by default all: *.pay.example is every name below it. Other services are acknowledged and forgotten."`
+	Retention      time.Duration      `yaml:"retention" as:"retention" default:"24h" doc:"How long objects outlive a lost owner, 1s at least, or forever. 24h means that they stay for a day, and are then deleted. Set it to the longest outage that you want to bridge."`
+	AllowAddresses []netip.Prefix     `yaml:"allow_addresses" as:"range" least:"one is required; leave it out for none" doc:"Ranges of refused endpoint addresses to take all the same, such as 100.100.100.200/32. Kubernetes itself takes no loopback, link-local or multicast addresses."`
 }
 
-// Target is the cluster, and what is written there.
+// Target is the cluster, and what is written there: the section kubernetes of the configuration file.
 type Target struct {
-	Kubeconfig string // path; empty: the service account of the pod that this is
-	Context    string // of the kubeconfig; empty: its current one
-	Namespace  string // of the objects; empty: that of the pod, or of the context
-	Name       string // of the objects, with {service} for the labels of the fqdn below the zone, joined by "-"
-	Headless   bool   // Services get no virtual address
-	MCS        bool   // ServiceImports, in the namespaces of their services, instead of Services
-	Cluster    string // with MCS: the name of this cluster, as its owner has it
+	Kubeconfig string `yaml:"kubeconfig" doc:"The path of a kubeconfig, by default the cluster that the process runs in."`
+	Context    string `yaml:"context" doc:"The context of the kubeconfig, by default its current one."`
+	Namespace  string `yaml:"namespace" as:"label" doc:"The namespace of all objects, by default that of the pod or of the context."`
+	Name       string `yaml:"name" as:"object" default:"{service}" doc:"What Services are called. {service} stands for the labels of the fqdn below its zone, with - between them."`
+	Headless   bool   `yaml:"headless" as:"bool" doc:"true makes Services without a virtual address, whose name leads to the endpoints themselves. By default they have one."`
+	MCS        bool   `yaml:"as" as:"objects" quoted:"true" doc:"services makes Services and EndpointSlices in one namespace. mcs makes ServiceImports of the Multi-Cluster Services API, in the namespaces of their services. By default services."`
+	Cluster    string `yaml:"cluster" as:"label" doc:"With mcs the name of this cluster, as its own owner has it, which is required."`
 }

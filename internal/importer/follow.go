@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/mcs"
@@ -45,14 +44,9 @@ type followedOwner struct {
 func (m *Importer) follow(o *Owner, h hooks) (*followedOwner, error) {
 	f := &followedOwner{Owner: o, importer: m, offers: make(map[string]*offer), unwritten: sets.New[types.NamespacedName](), drained: make(chan struct{})}
 	close(f.drained)
-	subscription := consumer.Subscription{
-		Addresses: o.Addresses, Version: o.Version, Identity: mtls.Consumer{Source: m.identity, ServerName: o.ServerName, IDs: o.IDs}, Dial: h.dial,
-	}
-	if h.identity != nil {
+	subscription := o.Subscription(m.identity, m.fileOf(o))
+	if subscription.Dial = h.dial; h.identity != nil {
 		subscription.Identity = h.identity
-	}
-	if m.config.Persist != "" {
-		subscription.File = m.fileOf(o)
 	}
 	var err error
 	f.mirror, err = consumer.New(consumer.Config{
@@ -62,8 +56,11 @@ func (m *Importer) follow(o *Owner, h hooks) (*followedOwner, error) {
 	return f, err
 }
 
-// fileOf returns the path of the file that keeps the catalog of an owner.
+// fileOf returns the path of the file that keeps the catalog of an owner, or "".
 func (m *Importer) fileOf(o *Owner) string {
+	if m.config.Persist == "" {
+		return ""
+	}
 	return filepath.Join(m.config.Persist, url.PathEscape(o.Name)+".catalog")
 }
 

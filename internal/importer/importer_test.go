@@ -26,6 +26,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -94,7 +95,10 @@ func (s *stand) newImporter() *Importer {
 	kubeconfig := filepath.Join(s.TempDir(), "kubeconfig")
 	must.Do(s, os.WriteFile(kubeconfig, []byte(`{current-context: a, contexts: [{name: a, context: {cluster: a, namespace: fed}}], clusters: [{name: a, cluster: {server: "http://api.example"}}]}`), 0o600))
 	config := Config{
-		Owners:   []Owner{{Name: "mesh-a", Addresses: []string{simulation.OwnerAddress}, Zones: []federation.FQDN{services.FQDN("fed.example")}, Retention: retention, Settle: 5 * time.Second, MaxCatalog: 1 << 30}},
+		Owners: []Owner{{
+			Owner:     consumer.Owner{Name: "mesh-a", Addresses: []string{simulation.OwnerAddress}, Zones: []federation.FQDN{services.FQDN("fed.example")}, Settle: 5 * time.Second, MaxCatalog: 1 << 30},
+			Retention: retention,
+		}},
 		Identity: mtls.Origin{Files: s.files}, Target: Target{Kubeconfig: kubeconfig, Name: "{service}"}, Logger: slog.New(slog.NewTextHandler(&s.Logged, nil)),
 	}
 	if s.config != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
+	"github.com/hamlet-federation/coredns-federation/internal/consumer"
+	"github.com/hamlet-federation/coredns-federation/internal/importer"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -51,26 +53,26 @@ metrics: ":9158"
 `
 
 func TestImport(t *testing.T) {
-	owner := func(with func(o *config.ImportedOwner), addresses ...string) config.ImportedOwner {
-		o := config.ImportedOwner{
-			FollowedOwner: config.FollowedOwner{Name: addresses[0], Addresses: addresses, Version: wire.V1Alpha2, Settle: 5 * time.Second, MaxCatalog: 1 << 30},
-			Retention:     24 * time.Hour,
+	owner := func(with func(o *importer.Owner), addresses ...string) importer.Owner {
+		o := importer.Owner{
+			Owner:     consumer.Owner{Name: addresses[0], Addresses: addresses, Version: wire.V1Alpha2, Settle: 5 * time.Second, MaxCatalog: 1 << 30},
+			Retention: 24 * time.Hour,
 		}
 		with(&o)
 		return o
 	}
-	unchanged := func(*config.ImportedOwner) {}
+	unchanged := func(*importer.Owner) {}
 	files := config.ProcessConfig{Identity: mtls.Origin{Files: mtls.Files{Cert: "/etc/import/importer.pem", Key: "/etc/import/importer-key.pem", CA: "/etc/import/ca.pem"}}}
-	pods := config.ImportTarget{Name: "{service}"}
+	pods := importer.Target{Name: "{service}"}
 	for text, want := range map[string]config.ImportConfig{
-		leastImport:                      {ProcessConfig: files, Owners: []config.ImportedOwner{owner(unchanged, "mesh-a.example:8008")}, Kubernetes: pods},
-		leastImport + "kubernetes: {}\n": {ProcessConfig: files, Owners: []config.ImportedOwner{owner(unchanged, "mesh-a.example:8008")}, Kubernetes: pods},
+		leastImport:                      {ProcessConfig: files, Owners: []importer.Owner{owner(unchanged, "mesh-a.example:8008")}, Kubernetes: pods},
+		leastImport + "kubernetes: {}\n": {ProcessConfig: files, Owners: []importer.Owner{owner(unchanged, "mesh-a.example:8008")}, Kubernetes: pods},
 		leastImport + "kubernetes: {as: services}\npersist: /var/lib/import\n": {
-			ProcessConfig: files, Owners: []config.ImportedOwner{owner(unchanged, "mesh-a.example:8008")}, Kubernetes: pods, Persist: "/var/lib/import",
+			ProcessConfig: files, Owners: []importer.Owner{owner(unchanged, "mesh-a.example:8008")}, Kubernetes: pods, Persist: "/var/lib/import",
 		},
 		leastImport + "kubernetes: {as: mcs, cluster: west}\n": {
-			ProcessConfig: files, Owners: []config.ImportedOwner{owner(unchanged, "mesh-a.example:8008")},
-			Kubernetes: config.ImportTarget{Name: "{service}", MCS: true, Cluster: "west"},
+			ProcessConfig: files, Owners: []importer.Owner{owner(unchanged, "mesh-a.example:8008")},
+			Kubernetes: importer.Target{Name: "{service}", MCS: true, Cluster: "west"},
 		},
 		mostImport: {
 			ProcessConfig: config.ProcessConfig{
@@ -78,19 +80,19 @@ func TestImport(t *testing.T) {
 				Status:   page.Config{Address: ":9157", Files: mtls.Files{Cert: "/etc/import/status.pem", Key: "/etc/import/status-key.pem", CA: "/etc/import/readers.pem"}},
 				Metrics:  ":9158",
 			},
-			Owners: []config.ImportedOwner{
-				owner(func(o *config.ImportedOwner) {
+			Owners: []importer.Owner{
+				owner(func(o *importer.Owner) {
 					o.Name, o.IDs, o.ServerName, o.Version = "mesh-a", ids(t, "spiffe://mesh-a.example/hamlet"), "shop.example", wire.V1Alpha1
 					o.Zones = []federation.FQDN{must.Get(federation.ParseOrigin("a.fed.example"))(t)}
 					o.Import = pattern.NameFilter{must.Get(pattern.ParseName("*.shop.a.fed.example"))(t), must.Get(pattern.ParseName("web.a.fed.example"))(t)}
 					o.Retention, o.Settle, o.MaxCatalog = catalog.Forever, 10*time.Second, 64<<20
 					o.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("100.100.100.200/32")}
 				}, "a-0.mesh-a.example:8008", "a-1.mesh-a.example:8008"),
-				owner(func(o *config.ImportedOwner) {
+				owner(func(o *importer.Owner) {
 					o.Name, o.IDs, o.Retention = "spiffe://mesh-b.example/hamlet", ids(t, "spiffe://mesh-b.example/hamlet"), 90*time.Second
 				}, "mesh-b.example:8008"),
 			},
-			Kubernetes: config.ImportTarget{Kubeconfig: "/etc/import/kubeconfig", Context: "west", Namespace: "fed", Name: "fed-{service}", Headless: true},
+			Kubernetes: importer.Target{Kubeconfig: "/etc/import/kubeconfig", Context: "west", Namespace: "fed", Name: "fed-{service}", Headless: true},
 			Persist:    "/etc/import/catalogs",
 		},
 	} {

@@ -141,7 +141,7 @@ func (r *configReader) checkExclusive(c Config) {
 			r.addProblemIf(agent && !n.Plain && len(n.IDs) == 0, path, "needs registry_ids: where identities come from a SPIFFE agent the registry is known by its SPIFFE ID")
 		case l != nil:
 			write(".persist", l.Persist)
-			r.checkIdentities(path, &l.FollowedOwner, agent)
+			r.checkIdentities(path, &l.Owner, agent)
 		}
 	}
 }

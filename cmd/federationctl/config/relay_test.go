@@ -10,6 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
@@ -43,7 +44,7 @@ func TestRelay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []config.Source{{Name: "relay:spiffe://mesh-b.example/hamlet/mesh-b.example", Lifetime: source.NoLifetime, Relay: &config.Relay{FollowedOwner: config.FollowedOwner{
+	want := []config.Source{{Name: "relay:spiffe://mesh-b.example/hamlet/mesh-b.example", Lifetime: source.NoLifetime, Relay: &config.Relay{Owner: consumer.Owner{
 		Name: "spiffe://mesh-b.example/hamlet/mesh-b.example", Addresses: []string{"b-0.example:8008", "[2001:db8::1]:8008", "b-1.example:8008"}, IDs: ids(t, "spiffe://mesh-b.example/hamlet"),
 		ServerName: "mesh-b.example", Version: wire.V1Alpha1, Zones: zones, Settle: 10 * time.Second,
 		MaxCatalog: 64 << 20,
@@ -61,7 +62,7 @@ func TestRelay(t *testing.T) {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	want = []config.Source{{Name: "relay:b.example:8008", Lifetime: source.NoLifetime, Relay: &config.Relay{FollowedOwner: config.FollowedOwner{
+	want = []config.Source{{Name: "relay:b.example:8008", Lifetime: source.NoLifetime, Relay: &config.Relay{Owner: consumer.Owner{
 		Name: "b.example:8008", Addresses: []string{"b.example:8008"}, Version: wire.V1Alpha2, Settle: 5 * time.Second,
 		MaxCatalog: 1 << 30,
 	}}}}

@@ -32,7 +32,7 @@ func (r *configReader) findWarnings(c Config) []problem.Problem {
 		if g := s.Registration; g != nil && g.Etcd != nil && slices.ContainsFunc(g.Etcd.Endpoints, isPlainElsewhere) {
 			warnf(path+".store.etcd", "is asked without TLS: whoever is on the way can register and withdraw services")
 		}
-		if s.Relay != nil && s.Relay.isUnnamed() {
+		if s.Relay != nil && s.Relay.HasOnlyIP() {
 			warnf(path+".addresses", noName)
 		}
 	}

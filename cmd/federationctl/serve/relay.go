@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/relay"
@@ -22,11 +21,7 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, policy wire.
 		}
 	}
 	config := relay.Config{
-		Subscription: consumer.Subscription{
-			Addresses: l.Addresses, Identity: mtls.Consumer{Source: p.identity, ServerName: l.ServerName, IDs: l.IDs},
-			Version: l.Version, File: l.Persist,
-		},
-		Name:   l.Name,
+		Subscription: l.Subscription(p.identity, l.Persist), Name: l.Name,
 		Settle: l.Settle, MaxCatalog: l.MaxCatalog, Zones: l.Zones, Policy: policy,
 		Logger: p.logger.With("source", s.Name),
 	}
