@@ -22,6 +22,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/internal/limits"
@@ -78,27 +79,19 @@ func Describe(cluster string, of *mcsv1beta1.ServiceExport, service *corev1.Serv
 	spec := &service.Spec
 	e := Export{
 		Cluster: cluster, Namespace: of.Namespace, Name: of.Name, Created: of.CreationTimestamp.Time, Type: mcsv1beta1.ClusterSetIP,
-		SessionAffinity: spec.SessionAffinity, InternalTrafficPolicy: valueOf(spec.InternalTrafficPolicy), TrafficDistribution: valueOf(spec.TrafficDistribution),
+		SessionAffinity: spec.SessionAffinity, InternalTrafficPolicy: ptr.Deref(spec.InternalTrafficPolicy, ""), TrafficDistribution: ptr.Deref(spec.TrafficDistribution, ""),
 		IPFamilies: spec.IPFamilies, Labels: of.Spec.ExportedLabels, Annotations: of.Spec.ExportedAnnotations,
 	}
 	if spec.ClusterIP == corev1.ClusterIPNone {
 		e.Type = mcsv1beta1.Headless
 	}
 	if c := spec.SessionAffinityConfig; c != nil && c.ClientIP != nil {
-		e.AffinitySeconds = valueOf(c.ClientIP.TimeoutSeconds)
+		e.AffinitySeconds = ptr.Deref(c.ClientIP.TimeoutSeconds, 0)
 	}
 	for _, p := range spec.Ports {
-		e.Ports = append(e.Ports, Port{Name: p.Name, Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Number: p.Port, AppProtocol: valueOf(p.AppProtocol)})
+		e.Ports = append(e.Ports, Port{Name: p.Name, Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Number: p.Port, AppProtocol: ptr.Deref(p.AppProtocol, "")})
 	}
 	return e
-}
-
-// valueOf returns what p points to, or the zero value.
-func valueOf[T any](p *T) (value T) {
-	if p != nil {
-		value = *p
-	}
-	return value
 }
 
 // Encode returns the export as the value of a [Label], in compact JSON. An export that Parse would

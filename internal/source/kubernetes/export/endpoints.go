@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/limits"
@@ -237,7 +238,7 @@ func (t *translation) forwardingNodes() (nodes []*corev1.Node, why string) {
 	if t.Service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		with := sets.New[string]()
 		t.eachEndpoint(blind || t.Service.Spec.PublishNotReadyAddresses, func(_ *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
-			with.Insert(valueOr(e.NodeName, ""))
+			with.Insert(ptr.Deref(e.NodeName, ""))
 		})
 		if len(nodes) > 0 {
 			why = "its externalTrafficPolicy is Local, and no node that takes traffic from outside has a ready endpoint"
@@ -322,7 +323,7 @@ func (t *translation) podID(e *discoveryv1.Endpoint) (string, bool) {
 // between slices where pods have different numbers for one named port.
 func numberIn(slice *discoveryv1.EndpointSlice, port *corev1.ServicePort) (int32, bool) {
 	for _, p := range slice.Ports {
-		if p.Port != nil && isOneProtocol(valueOr(p.Protocol, ""), port.Protocol) && valueOr(p.Name, "") == port.Name {
+		if p.Port != nil && isOneProtocol(ptr.Deref(p.Protocol, ""), port.Protocol) && ptr.Deref(p.Name, "") == port.Name {
 			return *p.Port, true
 		}
 	}
@@ -340,7 +341,7 @@ func (t *translation) eachEndpoint(all bool, f func(*discoveryv1.EndpointSlice, 
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			// "A nil value should be interpreted as 'true'."
-			if valueOr(e.Conditions.Ready, true) || all {
+			if ptr.Deref(e.Conditions.Ready, true) || all {
 				f(slice, e)
 			}
 		}

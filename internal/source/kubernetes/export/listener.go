@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -23,7 +24,7 @@ func inService(gateway *gatewayv1.Gateway, listener gatewayv1.SectionName) bool 
 func takesKind(l *gatewayv1.Listener, kind gatewayv1.Kind) bool {
 	return l.AllowedRoutes == nil || len(l.AllowedRoutes.Kinds) == 0 ||
 		slices.ContainsFunc(l.AllowedRoutes.Kinds, func(k gatewayv1.RouteGroupKind) bool {
-			return k.Kind == kind && valueOr(k.Group, gatewayv1.GroupName) == gatewayv1.GroupName
+			return k.Kind == kind && ptr.Deref(k.Group, gatewayv1.GroupName) == gatewayv1.GroupName
 		})
 }
 
@@ -32,12 +33,12 @@ func fromOf(l *gatewayv1.Listener) gatewayv1.FromNamespaces {
 	if l.AllowedRoutes == nil || l.AllowedRoutes.Namespaces == nil {
 		return gatewayv1.NamespacesFromSame
 	}
-	return valueOr(l.AllowedRoutes.Namespaces.From, gatewayv1.NamespacesFromSame)
+	return ptr.Deref(l.AllowedRoutes.Namespaces.From, gatewayv1.NamespacesFromSame)
 }
 
 // takesHost reports whether the listener and a route with these hostnames have a host in common.
 func takesHost(l *gatewayv1.Listener, hostnames []gatewayv1.Hostname) bool {
-	own := string(valueOr(l.Hostname, ""))
+	own := string(ptr.Deref(l.Hostname, ""))
 	return own == "" || len(hostnames) == 0 ||
 		slices.ContainsFunc(hostnames, func(h gatewayv1.Hostname) bool { return coversHost(own, string(h)) || coversHost(string(h), own) })
 }

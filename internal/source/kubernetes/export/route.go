@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
@@ -104,23 +105,15 @@ func distinctNames[T any](list []T, nameOf func(T) (types.NamespacedName, bool))
 // serviceOf returns the Service that a reference of a route names, and whether the reference names
 // one and sends traffic there. A backend with the weight 0 gets no traffic.
 func serviceOf(b gatewayv1.BackendRef, namespace string) (types.NamespacedName, bool) {
-	return types.NamespacedName{Namespace: string(valueOr(b.Namespace, gatewayv1.Namespace(namespace))), Name: string(b.Name)},
-		valueOr(b.Group, "") == "" && valueOr(b.Kind, "Service") == "Service" && valueOr(b.Weight, 1) > 0
+	return types.NamespacedName{Namespace: string(ptr.Deref(b.Namespace, gatewayv1.Namespace(namespace))), Name: string(b.Name)},
+		ptr.Deref(b.Group, "") == "" && ptr.Deref(b.Kind, "Service") == "Service" && ptr.Deref(b.Weight, 1) > 0
 }
 
 // gatewayOf returns the Gateway that a reference of a route names, and whether the reference names
 // one.
 func gatewayOf(p gatewayv1.ParentReference, namespace string) (types.NamespacedName, bool) {
-	return types.NamespacedName{Namespace: string(valueOr(p.Namespace, gatewayv1.Namespace(namespace))), Name: string(p.Name)},
-		valueOr(p.Group, gatewayv1.GroupName) == gatewayv1.GroupName && valueOr(p.Kind, "Gateway") == "Gateway"
-}
-
-// valueOr returns what p points to, or otherwise where p is nil.
-func valueOr[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
+	return types.NamespacedName{Namespace: string(ptr.Deref(p.Namespace, gatewayv1.Namespace(namespace))), Name: string(p.Name)},
+		ptr.Deref(p.Group, gatewayv1.GroupName) == gatewayv1.GroupName && ptr.Deref(p.Kind, "Gateway") == "Gateway"
 }
 
 // isAccepted reports whether a controller says that the route is attached to the parent and that
@@ -130,7 +123,7 @@ func (r *Route) isAccepted(parent gatewayv1.ParentReference, foreign bool) bool 
 	name, _ := gatewayOf(parent, r.Namespace)
 	return slices.ContainsFunc(r.Statuses, func(s gatewayv1.RouteParentStatus) bool {
 		of, ok := gatewayOf(s.ParentRef, r.Namespace)
-		if !ok || of != name || valueOr(s.ParentRef.SectionName, "") != valueOr(parent.SectionName, "") || valueOr(s.ParentRef.Port, 0) != valueOr(parent.Port, 0) {
+		if !ok || of != name || ptr.Deref(s.ParentRef.SectionName, "") != ptr.Deref(parent.SectionName, "") || ptr.Deref(s.ParentRef.Port, 0) != ptr.Deref(parent.Port, 0) {
 			return false
 		}
 		const resolved = string(gatewayv1.RouteConditionResolvedRefs)

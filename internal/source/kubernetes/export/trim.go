@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
@@ -99,7 +100,7 @@ func trimSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		ready := make(map[string]bool) // by node: whether any endpoint there is
 		for i := range s.Endpoints {
 			if e := &s.Endpoints[i]; e.NodeName != nil {
-				ready[*e.NodeName] = ready[*e.NodeName] || valueOr(e.Conditions.Ready, true)
+				ready[*e.NodeName] = ready[*e.NodeName] || ptr.Deref(e.Conditions.Ready, true)
 			}
 		}
 		for _, node := range slices.Sorted(maps.Keys(ready)) {
