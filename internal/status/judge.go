@@ -171,8 +171,9 @@ func (v *Judgement) addCondition(c Condition, args ...any) {
 	}
 }
 
-// AddFinding adds a finding, and raises the level to that of the finding.
+// AddFinding adds a finding, whose sentence it makes printable, and raises the level to that of the finding.
 func (v *Judgement) AddFinding(f Finding) {
+	f.Says = safetext.Printable(f.Says)
 	v.Findings = append(v.Findings, f)
 	v.Level = max(v.Level, f.Level)
 }
@@ -503,20 +504,17 @@ func (s *Status) Judge() (v Judgement) {
 	if !s.Ready {
 		v.addCondition(processWaits, strings.Join(s.Waiting, ", "))
 	}
-	switch s.Role {
-	case Consumer:
-		v.sumOwners(s.Rows())
-	case Importer:
-		objects := Status{Now: s.Now, Imports: s.Imports}
-		v.addWorst(objects.Rows())
-		owners := Status{Role: Importer, Now: s.Now, Owners: s.Owners}
-		v.sumOwners(owners.Rows())
+	rows := s.Rows()
+	v.addWorst(rows)
+	v.sumOwners(rows)
+	switch i := s.Imports; {
+	case s.Role == Importer:
 		slices.SortStableFunc(v.Findings, func(a, b Finding) int { return cmp.Compare(b.Level, a.Level) })
-		if i := s.Imports; i != nil && v.Level == Well {
+		if i != nil && v.Level == Well {
 			v.addSentencef(Well, "%s.", capitalize(i.describeWriter()))
 		}
-	default:
-		s.sumCatalogs(&v, s.Rows())
+	case s.Role != Consumer:
+		s.sumCatalogs(&v)
 	}
 	return v
 }
@@ -537,20 +535,18 @@ func (v *Judgement) addSentencef(level Level, format string, args ...any) {
 	v.AddFinding(Finding{Condition{Level: level}, fmt.Sprintf(format, args...)})
 }
 
-// sumOwners adds the sentences about the owners of a consumer.
-func (v *Judgement) sumOwners(owners []TableRow) {
-	if len(owners) == 0 {
-		return
-	}
+// sumOwners adds the sentences about the owners that a process follows.
+func (v *Judgement) sumOwners(rows []TableRow) {
 	var states [Act + 1][]string // of those at each level
-	services := 0
-	for i := range owners {
-		of := &owners[i]
-		services += of.Services
-		states[of.Level] = append(states[of.Level], of.worstState(of.State))
+	owners, services := 0, 0
+	for i := range rows {
+		if of := &rows[i]; of.Owner != nil {
+			owners, services = owners+1, services+of.Services
+			states[of.Level] = append(states[of.Level], of.worstState(of.State))
+		}
 	}
-	if len(states[Well]) == len(owners) {
-		v.addSentencef(Well, "%s synced, %s.", CountNoun(len(owners), "owner"), CountNoun(services, "service"))
+	if owners > 0 && len(states[Well]) == owners {
+		v.addSentencef(Well, "%s synced, %s.", CountNoun(owners, "owner"), CountNoun(services, "service"))
 	}
 	for level := Act; level > Well; level-- {
 		in := make(map[string]int)
@@ -562,17 +558,17 @@ func (v *Judgement) sumOwners(owners []TableRow) {
 			words = append(words, FormatNumber(in[state])+" "+state)
 		}
 		if len(words) > 0 {
-			v.addSentencef(level, "%s %s of %s: %s.", [...]string{"", "Look at", "Act on"}[level], FormatNumber(len(states[level])), CountNoun(len(owners), "owner"), strings.Join(words, ", "))
+			v.addSentencef(level, "%s %s of %s: %s.", [...]string{"", "Look at", "Act on"}[level], FormatNumber(len(states[level])), CountNoun(owners, "owner"), strings.Join(words, ", "))
 		}
 	}
 }
 
-// addWorst adds what is worst of the first rows that are not well.
+// addWorst adds what is worst of the first rows that are not well, and are not those of owners.
 func (v *Judgement) addWorst(rows []TableRow) {
 	const most = 3
 	bad := 0
 	for i := range rows {
-		if of := &rows[i]; of.Level > Well {
+		if of := &rows[i]; of.Owner == nil && of.Level > Well {
 			if bad++; bad <= most {
 				worst := slices.MaxFunc(of.Findings, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) })
 				v.addSentencef(of.Level, "%s: %s", capitalize(of.Name), worst.Says)
@@ -588,8 +584,7 @@ func (v *Judgement) addWorst(rows []TableRow) {
 func capitalize(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // sumCatalogs adds the sentences about the catalogs of an owner.
-func (s *Status) sumCatalogs(v *Judgement, rows []TableRow) {
-	v.addWorst(rows)
+func (s *Status) sumCatalogs(v *Judgement) {
 	services, consumers := 0, 0
 	for i := range s.Catalogs {
 		services, consumers = services+s.Catalogs[i].Services, consumers+s.Catalogs[i].Streams()
@@ -616,18 +611,23 @@ type TableRow struct {
 	Since    time.Time // of the state, if that is known
 	Services int
 	Note     string // a few words
+
+	// The part: one of these, or a source and its catalog.
+	Owner     *FollowedOwner
+	Imports   *Imports
+	Publisher *PublishingOwner
+	Catalog   *Catalog
+	Source    *CatalogSource
 }
 
 // Rows returns the rows of a process, the worst first.
 func (s *Status) Rows() (rows []TableRow) {
-	add := func(v Judgement, name, state string, since time.Time, services int, note string) {
-		for i := range v.Findings {
-			v.Findings[i].Says = safetext.Printable(v.Findings[i].Says)
+	add := func(r TableRow) {
+		if len(r.Findings) > 0 {
+			r.Note = cmp.Or(r.Note, r.Findings[0].Says)
 		}
-		if len(v.Findings) > 0 {
-			note = cmp.Or(note, v.Findings[0].Says)
-		}
-		rows = append(rows, TableRow{v, name, safetext.Printable(state), since, services, note})
+		r.State = safetext.Printable(r.State)
+		rows = append(rows, r)
 	}
 	for i := range s.Owners {
 		u := &s.Owners[i]
@@ -635,7 +635,7 @@ func (s *Status) Rows() (rows []TableRow) {
 		if left, _ := u.RemainingRetention(s.Now); left > 0 && u.CertificateError == "" { // which is to be mended first
 			note = s.Role.Results() + " go in " + FormatSpan(left)
 		}
-		add(u.Judge(s.Now, s.Role), PrintableWord(u.ID), u.State, u.Since, u.Services, note)
+		add(TableRow{Judgement: u.Judge(s.Now, s.Role), Name: PrintableWord(u.ID), State: u.State, Since: u.Since, Services: u.Services, Note: note, Owner: u})
 	}
 	if i := s.Imports; i != nil {
 		v, state := i.Judge(s.Now)
@@ -643,11 +643,11 @@ func (s *Status) Rows() (rows []TableRow) {
 		if len(v.Findings) == 0 {
 			note = i.describeWriter()
 		}
-		add(v, "cluster "+PrintableWord(i.Cluster), state, i.Since, i.Written, note)
+		add(TableRow{Judgement: v, Name: "cluster " + PrintableWord(i.Cluster), State: state, Since: i.Since, Services: i.Written, Note: note, Imports: i})
 	}
 	if s.Publisher != nil {
 		if v := s.Publisher.Judge(s.Now); v.Level > Well {
-			add(v, "this owner", v.Findings[0].State, time.Time{}, 0, "")
+			add(TableRow{Judgement: v, Name: "this owner", State: v.Findings[0].State, Publisher: s.Publisher})
 		}
 	}
 	for i := range s.Catalogs {
@@ -657,13 +657,16 @@ func (s *Status) Rows() (rows []TableRow) {
 		if len(v.Findings) == 0 {
 			note = CountNoun(c.Streams(), "consumer")
 		}
-		add(v, "catalog "+CatalogName(c.Name), state, time.Time{}, c.Services, note)
+		add(TableRow{Judgement: v, Name: "catalog " + CatalogName(c.Name), State: state, Services: c.Services, Note: note, Catalog: c})
 		if len(s.Catalogs) > 1 {
 			of = " of " + CatalogName(c.Name)
 		}
 		for j := range c.Sources {
-			source := &c.Sources[j]
-			add(source.Judge(s.Now), "source "+PrintableWord(source.Name)+of, source.State, source.Since, source.Services, "")
+			from := &c.Sources[j]
+			add(TableRow{
+				Judgement: from.Judge(s.Now), Name: "source " + PrintableWord(from.Name) + of, State: from.State, Since: from.Since, Services: from.Services,
+				Catalog: c, Source: from,
+			})
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b TableRow) int { return cmp.Compare(b.Level, a.Level) })

@@ -42,7 +42,7 @@ func (t textRenderer) renderLines(of explainedAnswer) (lines []string) {
 			return strings.ReplaceAll(s, "\n", "\n  "), err
 		},
 		"judge": t.judgeSource, "first": firstShown, "more": describeRest,
-		"at": t.formatTime, "since": t.formatSince, "next": t.formatNext, "serial": formatSerial, "count": CountNoun, "counts": joinCounts,
+		"at": t.formatTime, "since": t.formatSince, "next": func(when time.Time) string { return FormatNext(t.now, when) }, "serial": formatSerial, "count": CountNoun, "counts": joinCounts,
 		"plain": safetext.Printable, "quote": safetext.Quote, "word": PrintableWord, "words": joinWords, "catalog": CatalogName,
 		"also": furtherRecords, "records": formatRecords, "rdata": recordData, "kind": describeKind, "cause": describeCause, "contains": strings.Contains,
 	}).Parse(whyText))
@@ -65,18 +65,11 @@ func (t textRenderer) renderLines(of explainedAnswer) (lines []string) {
 // judgeSource returns the judgement of a source.
 func (t textRenderer) judgeSource(s CatalogSource) *Judgement { return new(s.Judge(t.now)) }
 
-// firstShown returns the first maxShown entries of a slice, or of a map with text as keys.
+// firstShown returns the first maxShown entries of a slice.
 func firstShown(list any) any {
 	v := reflect.ValueOf(list)
 	if v.Len() <= maxShown {
 		return list
-	}
-	if of, ok := list.(map[string]string); ok {
-		some := make(map[string]string)
-		for _, key := range slices.Sorted(maps.Keys(of))[:maxShown] {
-			some[key] = of[key]
-		}
-		return some
 	}
 	return v.Slice(0, maxShown).Interface()
 }
@@ -106,17 +99,12 @@ func (t textRenderer) formatSince(when time.Time) string {
 	return fmt.Sprintf("since %s (%s)", formatClock(when), FormatSpan(t.now.Sub(when)))
 }
 
-// formatNext returns a clause with the time of the next attempt, or "" when there is none.
-func (t textRenderer) formatNext(when time.Time) string {
-	if when.IsZero() {
-		return ""
-	}
-	return "; " + FormatNext(t.now, when)
-}
-
-// FormatNext returns when the next attempt is.
+// FormatNext returns when the next attempt is, or "" when there is none.
 func FormatNext(now, when time.Time) string {
-	if d := when.Sub(now); d > 0 {
+	switch d := when.Sub(now); {
+	case when.IsZero():
+		return ""
+	case d > 0:
 		return "next attempt in " + FormatSpan(max(d, time.Second))
 	}
 	return "next attempt now"

@@ -32,6 +32,7 @@ var scriptText string
 // characters, and those that turn the direction of what follows.
 func newPages() *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
+		"catalog": status.CatalogName,
 		"count":   status.CountNoun,
 		"lasting": status.FormatSeconds,
 		"number":  status.FormatNumber,
@@ -114,7 +115,7 @@ func (h statusHandler) servePage(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	name, text := strings.TrimSpace(query.Get("name")), strings.ToUpper(query.Get("type"))
 	v.Why = nameQuestion{Name: name, Type: text}
-	if v.Consumer {
+	if v.As == status.Consumer {
 		v.Why.Types = []string{"A", "AAAA", "SRV", "TXT", "NS", "SOA"}
 		if text != "" && !slices.Contains(v.Why.Types, text) {
 			v.Why.Types = append(v.Why.Types, safetext.Printable(text))
@@ -160,7 +161,7 @@ func newListedService(service status.CatalogService, now time.Time) listedServic
 	const most = 3
 	all := service.Endpoints()
 	few := all[:min(len(all), most)]
-	return listedService{service, shownVerdict{now: now}.At(service.Updated), few, len(all) - len(few), indentJSON(service.Service)}
+	return listedService{service, (&pagePart{now: now}).At(service.Updated), few, len(all) - len(few), indentJSON(service.Service)}
 }
 
 // serveListing answers GET /services.
