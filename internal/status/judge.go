@@ -277,37 +277,36 @@ func (u *FollowedOwner) judgeRefusals(v *Judgement) {
 	v.addCondition(which, refused, newest)
 }
 
+// ownerConditions are the conditions of an owner by its state, for each role of a process that follows the
+// owner: "comparing" is syncing while an earlier catalog is known, and "retried" is parked until the next attempt.
+var ownerConditions = map[ProcessRole]map[string]Condition{
+	Consumer: {
+		"synced": ownerSynced, "comparing": ownerComparing, "syncing": ownerSyncing, "connecting": ownerConnecting,
+		"stale": ownerStale, "expired": ownerExpired, "parked": ownerParked, "retried": ownerRetried,
+	},
+	Owner: {
+		"synced": ownerSynced, "comparing": relayedSyncing, "syncing": relayedSyncing, "connecting": relayedConnecting,
+		"stale": relayedLost, "expired": relayedLost, "parked": relayedParked, "retried": relayedRetried,
+	},
+	Importer: {
+		"synced": ownerSynced, "comparing": importedSyncing, "syncing": importedSyncing, "connecting": importedConnecting,
+		"stale": importedStale, "expired": importedExpired, "parked": importedParked, "retried": importedRetried,
+	},
+}
+
 // conditionIn returns the condition of an owner in a state, for a process of that role that follows
 // the owner.
 func conditionIn(as ProcessRole, state string, known bool, next time.Time) Condition {
-	choose := func(followed, relayed, imported Condition) Condition {
-		switch as {
-		case Owner:
-			return relayed
-		case Importer:
-			return imported
-		}
-		return followed
-	}
 	switch {
-	case state == "synced":
-		return ownerSynced
 	case state == "syncing" && known:
-		return choose(ownerComparing, relayedSyncing, importedSyncing)
-	case state == "syncing":
-		return choose(ownerSyncing, relayedSyncing, importedSyncing)
-	case state == "connecting":
-		return choose(ownerConnecting, relayedConnecting, importedConnecting)
-	case state == "stale":
-		return choose(ownerStale, relayedLost, importedStale)
-	case state == "expired":
-		return choose(ownerExpired, relayedLost, importedExpired)
-	case state == "parked" && next.IsZero():
-		return choose(ownerParked, relayedParked, importedParked)
-	case state == "parked":
-		return choose(ownerRetried, relayedRetried, importedRetried)
+		state = "comparing"
+	case state == "parked" && !next.IsZero():
+		state = "retried"
 	}
-	return choose(ownerUnknown, relayedLost, ownerUnknown)
+	if c, ok := ownerConditions[as][state]; ok {
+		return c
+	}
+	return ownerUnknown
 }
 
 // RemainingRetention returns how much of the retention is left, and how much that is in percent.

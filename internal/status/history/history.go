@@ -32,41 +32,29 @@ const (
 type ServiceLog struct {
 	mu       sync.Mutex                                    // guards the rest
 	refusals *simplelru.LRU[string, status.RefusedService] // the newest of each service; nil: none yet
-	gone     []status.GoneService                          // a ring, once it is full
-	next     int                                           // where the next entry goes in a full ring
+	gone     []status.GoneService                          // the newest is the last one
 	updates  eventRate
 }
 
 // NotePublished adds the services that these changes remove, or move away from their fqdn.
 func (l *ServiceLog) NotePublished(changes []catalog.Change, now time.Time) {
-	// Of a whole catalog only so many would be remembered.
-	first, n := len(changes), 0
-	for first > 0 && n < limit {
-		first--
-		if departureCause(&changes[first]) != "" {
-			n++
+	var gone []*catalog.Change // the newest first; of a whole catalog only so many are remembered
+	for i := len(changes) - 1; i >= 0 && len(gone) < limit; i-- {
+		if departureCause(&changes[i]) != "" {
+			gone = append(gone, &changes[i])
 		}
 	}
-	if n == 0 {
+	if len(gone) == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := first; i < len(changes); i++ {
-		if cause := departureCause(&changes[i]); cause != "" {
-			l.addGone(status.GoneService{At: now.UTC(), Service: truncateText(changes[i].Name, maxName), FQDN: truncateText(changes[i].Was.FQDN(), maxName), Cause: cause})
-		}
+	for _, c := range slices.Backward(gone) {
+		l.gone = append(l.gone, status.GoneService{
+			At: now.UTC(), Service: truncateText(c.Name, maxName), FQDN: truncateText(c.Was.FQDN(), maxName), Cause: departureCause(c),
+		})
 	}
-}
-
-// addGone adds a service that is gone. The caller holds mu.
-func (l *ServiceLog) addGone(g status.GoneService) {
-	if len(l.gone) < limit {
-		l.gone = append(l.gone, g)
-		return
-	}
-	l.gone[l.next] = g
-	l.next = (l.next + 1) % limit
+	l.gone = l.gone[max(0, len(l.gone)-limit):]
 }
 
 // departureCause returns why a change removes a service from its fqdn, or "".
@@ -127,7 +115,7 @@ func (l *ServiceLog) Refusals() (all []status.RefusedService) {
 func (l *ServiceLog) GoneServices() []status.GoneService {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := slices.Concat(l.gone[l.next:], l.gone[:l.next])
+	all := slices.Clone(l.gone)
 	slices.Reverse(all)
 	return all
 }

@@ -27,32 +27,27 @@ func (r *eventRate) reportAt(now time.Time) status.EventRate {
 	}
 }
 
-// slidingWindow counts events in the last 60 units of time.
-type slidingWindow struct {
-	counts [60]int
-	end    int64 // the unit of the newest count
-}
-
-// advanceTo makes a unit the newest one, and clears the counts of the units in between.
-func (w *slidingWindow) advanceTo(unit int64) {
-	for ; w.end < unit; w.end++ {
-		if unit-w.end > int64(len(w.counts)) {
-			w.end = unit - int64(len(w.counts))
-		}
-		w.counts[(w.end+1)%int64(len(w.counts))] = 0
-	}
+// slidingWindow counts events in the last 60 units of time. Each count names its unit, so that one of an
+// earlier hour counts as none.
+type slidingWindow [60]struct {
+	unit  int64
+	count int
 }
 
 func (w *slidingWindow) addEvent(unit int64) {
-	w.advanceTo(unit)
-	w.counts[unit%int64(len(w.counts))]++
+	at := &w[unit%int64(len(w))]
+	if at.unit != unit {
+		at.unit, at.count = unit, 0
+	}
+	at.count++
 }
 
-// sumUntil returns the sum of the units up to this one, and changes nothing.
-func (w *slidingWindow) sumUntil(unit int64) int {
-	n := 0
-	for at := max(unit-int64(len(w.counts))+1, w.end-int64(len(w.counts))+1, 0); at <= min(unit, w.end); at++ {
-		n += w.counts[at%int64(len(w.counts))]
+// sumUntil returns the sum of the units up to this one.
+func (w *slidingWindow) sumUntil(unit int64) (n int) {
+	for _, at := range w {
+		if at.unit > unit-int64(len(w)) {
+			n += at.count
+		}
 	}
 	return n
 }
