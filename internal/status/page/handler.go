@@ -47,7 +47,7 @@ type ReportSource interface {
 //	POST /retry, POST /confirm             the same for the page, as a form with its token
 //
 // An error is {"error": TEXT} with the code 400 or 404, or 503 for a catalog while too many
-// are read. A request with a body gets 413, as has a POST with one of more than 4 KiB.
+// are read. Only a form is read from a body.
 func NewHandler(source ReportSource) http.Handler {
 	h := statusHandler{source, newPages(), make(chan struct{}, maxCatalogs), rand.Text(), http.NewCrossOriginProtection()}
 	policy := contentPolicy()
@@ -61,6 +61,7 @@ func NewHandler(source ReportSource) http.Handler {
 	mux.HandleFunc("POST /retry", h.postForm(h.retryOwner))
 	mux.Handle("POST /v1/confirm", h.answerPost(h.confirmSource))
 	mux.HandleFunc("POST /confirm", h.postForm(h.confirmSource))
+	limited := http.MaxBytesHandler(mux, maxBody)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setSecurityHeaders(w.Header())
 		w.Header().Set("Content-Security-Policy", policy)
@@ -71,24 +72,8 @@ func NewHandler(source ReportSource) http.Handler {
 			http.Error(w, "this page does not answer requests that other sites make", http.StatusForbidden)
 			return
 		}
-		if !limitBody(w, r) {
-			w.Header().Set("Connection", "close") // the rest of the body is not read
-			sendError(w, http.StatusRequestEntityTooLarge, errors.New("the request has a body; ask with parameters of the URL"))
-			return
-		}
-		mux.ServeHTTP(w, r)
+		limited.ServeHTTP(w, r)
 	})
-}
-
-// limitBody limits the body of a POST, and reports whether a request has none that is too
-// large. No other request needs one: its parameters are those of its URL. Parsing it as a
-// form would write what is large to the disk.
-func limitBody(w http.ResponseWriter, r *http.Request) bool {
-	if r.Method != http.MethodPost {
-		return r.ContentLength == 0
-	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	return r.ContentLength <= maxBody
 }
 
 type statusHandler struct {
@@ -228,34 +213,14 @@ func (h statusHandler) writeCatalog(w http.ResponseWriter, r *http.Request) {
 	}
 	defer read()
 	w.Header().Set("Content-Type", ndjson)
-	encoder := newEncoder(&patientWriter{ResponseWriter: w, end: time.Now().Add(catalogTimeout)})
+	// A writer that has no deadlines needs none: it is no connection.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(catalogTimeout))
+	encoder := newEncoder(w)
 	for service, err := range services {
 		if err != nil || encoder.Encode(service) != nil { //nolint:errchkjson // the JSON in it is valid
 			panic(http.ErrAbortHandler) // so that nobody takes a part for the whole
 		}
 	}
-}
-
-// patientWriter waits for a reader who goes on reading, but not for ever.
-type patientWriter struct {
-	http.ResponseWriter
-
-	end  time.Time
-	next time.Time // when to wait anew
-}
-
-// Write implements io.Writer.
-func (p *patientWriter) Write(b []byte) (int, error) {
-	if now := time.Now(); !now.Before(p.next) {
-		p.next = now.Add(time.Second) // not for each service
-		deadline := now.Add(stallTimeout)
-		if deadline.After(p.end) {
-			deadline = p.end
-		}
-		// A writer that has no deadlines needs none: it is no connection.
-		_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(deadline)
-	}
-	return p.ResponseWriter.Write(b) //nolint:wrapcheck // it is one
 }
 
 // ndjson is the type of lines of JSON.

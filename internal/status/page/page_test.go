@@ -253,7 +253,7 @@ func TestRetry(t *testing.T) {
 		"wrong token":         {ask("POST", "/retry", form+other), 403},
 		"token in URL":        {ask("POST", "/retry?"+form+token, ""), 403},
 		"parts":               {ask("POST", "/retry", parts, "Content-Type", "multipart/form-data; boundary=b"), 403},
-		"large":               {ask("POST", "/retry", form+token+"&x="+strings.Repeat("x", maxBody)), 413},
+		"large":               {ask("POST", "/retry", form+token+"&x="+strings.Repeat("x", maxBody)), 403},
 		"confirm in form":     {ask("POST", "/confirm", "of=o1&source=west&token="+token, "Sec-Fetch-Site", "same-origin"), 303},
 		"confirm in script":   {ask("POST", "/v1/confirm?of=o1&source=west", ""), 200},
 		"confirm other":       {ask("POST", "/v1/confirm?of=o1&source=x", ""), 404},

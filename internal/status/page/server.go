@@ -23,7 +23,7 @@ import (
 const (
 	maxConnections = 64       // with a request each; more wait for one of these to end
 	maxHeader      = 16 << 10 // bytes of a request; net/http adds 4 KiB to it
-	maxBody        = 4 << 10  // bytes that a POST brings; other requests bring none
+	maxBody        = 4 << 10  // bytes that are read of the body of a request
 
 	headerTimeout = 5 * time.Second // for the handshake, and for the header that follows
 	readTimeout   = 10 * time.Second
@@ -33,7 +33,6 @@ const (
 	// Catalogs take the longest, so they never take all places.
 	maxCatalogs    = maxConnections / 4 // answers at a time
 	catalogTimeout = 2 * time.Minute    // for all of one, over a slow line
-	stallTimeout   = 10 * time.Second   // while nobody reads
 )
 
 // Config says where the status is served, and to whom.

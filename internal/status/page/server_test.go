@@ -125,7 +125,7 @@ func TestRequests(t *testing.T) {
 		"status":          {request: "GET /v1/status HTTP/1.1\r\nHost: localhost", code: 200, body: `"role":"consumer"`},
 		"HEAD":            {request: "HEAD /v1/status HTTP/1.1\r\nHost: localhost", code: 200},
 		"POST":            {request: "POST /v1/status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0", code: 405, header: "Allow: GET, HEAD"},
-		"POST to why":     {request: "POST /v1/why?name=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000", code: 413, body: "has a body"},
+		"POST to why":     {request: "POST /v1/why?name=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000", code: 405},
 		"no such page":    {request: "GET /metrics HTTP/1.1\r\nHost: localhost", code: 404},
 		"way up":          {request: "GET /../../etc/passwd HTTP/1.1\r\nHost: localhost", code: 307, header: "Location: /etc/passwd"},
 		"port in Host":    {request: fmt.Sprintf("GET /v1/status HTTP/1.1\r\nHost: localhost:%d", port), code: 200},
@@ -163,7 +163,7 @@ func TestRequests(t *testing.T) {
 			if !strings.Contains(header, tc.header) || !strings.Contains(body, tc.body) {
 				t.Errorf("the answer is %.300s, expected %q and %q in it", all, tc.header, tc.body)
 			}
-			if tc.code != 200 && tc.code != 413 && tc.code != 404 && tc.code != 405 && tc.code != 403 && tc.code != 421 {
+			if tc.code != 200 && tc.code != 404 && tc.code != 405 && tc.code != 403 && tc.code != 421 {
 				return // of net/http
 			}
 			for _, want := range []string{
@@ -293,8 +293,8 @@ func TestBodies(t *testing.T) {
 			})
 			answer := must.Get(http.ReadResponse(bufio.NewReader(c), nil))(t)
 			answer.Body.Close()
-			if answer.StatusCode != http.StatusRequestEntityTooLarge || !answer.Close {
-				t.Errorf("the answer is %s, and closes the connection: %t", answer.Status, answer.Close)
+			if !answer.Close {
+				t.Errorf("the connection stays open after %s", answer.Status)
 			}
 		})
 	}
@@ -355,11 +355,11 @@ func TestStuckReaders(t *testing.T) {
 		if took := time.Since(begun); took != 0 {
 			t.Errorf("others waited for %v", took)
 		}
-		time.Sleep(stallTimeout)
+		time.Sleep(catalogTimeout)
 		synctest.Wait()
 		for _, c := range stuck {
 			if n, err := io.Copy(io.Discard, c); err != nil || n != 0 {
-				t.Errorf("after %v of silence the connection has %d octets more, %v", stallTimeout, n, err)
+				t.Errorf("after %v of silence the connection has %d octets more, %v", catalogTimeout, n, err)
 			}
 		}
 		c := ask()
