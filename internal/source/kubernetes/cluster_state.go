@@ -78,14 +78,6 @@ func newClusterState(grace time.Duration) *clusterState {
 	return w
 }
 
-// putToken puts a token into a channel, unless there is one. It does not block.
-func putToken(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // who takes it is about to look
-	}
-}
-
 func nameOf(object metav1.Object) objectName {
 	return objectName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
-	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/internal/feedback"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -208,8 +207,5 @@ func (p *partPublisher) noteVerdict(of objectName, r exportResult) {
 	if s := r.verdict.Service; s != nil {
 		r.verdict.Service = &federation.Service{FQDN: s.FQDN} // the rest need not be kept
 	}
-	p.writer.SetNote(of, feedback.Note{
-		Standing: export.ConditionFacts{Verdict: r.verdict, Published: r.encoded != nil},
-		Export:   r.input.Export,
-	})
+	p.writer.SetVerdict(of, r.verdict, r.input.Export)
 }

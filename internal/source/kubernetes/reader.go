@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/hamlet-federation/coredns-federation/internal/kube"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 )
 
 // pollPace says how often the reader does things.
@@ -74,7 +76,7 @@ func (r *clusterReader) pollLoop(ctx context.Context) {
 		if r.checkServer(ctx) {
 			next = r.pace.check
 		}
-		putToken(r.state.wake) // time has passed, and so a problem may have lasted
+		wake.Up(r.state.wake) // time has passed, and so a problem may have lasted
 		timer.Reset(next)
 	}
 }
@@ -172,27 +174,20 @@ func (r *clusterReader) reloadClient() bool {
 	return true
 }
 
-// updateServed records which kinds are served now, and logs what has changed.
+// updateServed records which kinds are served now, and logs when that has changed.
 func (r *clusterReader) updateServed(found map[objectKind]string) {
-	news := make(map[string][]string) // the resources, by what is said of them
-	for _, k := range r.wanted {
-		var text string
-		switch was, is := r.found[k] != "", found[k] != ""; {
-		case r.found == nil && !is:
-			text = "the cluster does not serve these resources; they will be read when it does"
-		case r.found != nil && is && !was:
-			text = "the cluster serves more resources"
-		case was && !is: // where something is published because of them, SetAway says that it stays
-			text = "the cluster serves fewer resources"
-		default:
-			continue
+	if !maps.Equal(found, r.found) {
+		var served, missing []string
+		for _, k := range r.wanted {
+			if found[k] != "" {
+				served = append(served, k.String())
+			} else {
+				missing = append(missing, k.String())
+			}
 		}
-		news[text] = append(news[text], k.String())
+		r.log.Info("the cluster serves resources to read; those that it does not serve are read when it does", "served", served, "missing", missing)
 	}
 	r.found = found
-	for text, of := range news {
-		r.log.Info(text, "resources", of)
-	}
 }
 
 // adjustWatches starts and stops watches until there is one for every kind that is served.
@@ -262,7 +257,7 @@ func (r *clusterReader) reportAttempt(id watchID, err error) {
 		return
 	}
 	if err != nil {
-		putToken(r.kick)
+		wake.Up(r.kick)
 	}
-	putToken(r.state.wake)
+	wake.Up(r.state.wake)
 }

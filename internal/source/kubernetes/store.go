@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 )
 
 // watchStore is the part of clusterState that one watch fills. It is a [cache.TransformingStore],
@@ -81,5 +82,5 @@ func (s watchStore) changeState(change func()) {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
 	change()
-	putToken(s.state.wake)
+	wake.Up(s.state.wake)
 }

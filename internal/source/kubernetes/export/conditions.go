@@ -22,10 +22,9 @@ const HiddenText = "not published: a source that comes first in the catalog has 
 
 // ConditionFacts is everything that a ServiceExport is told.
 type ConditionFacts struct {
-	Verdict   Verdict           // as Judge returns it
-	Published bool              // the service is in the catalog
-	Hidden    bool              // an earlier source of the catalog has its name or its fqdn
-	Refusals  map[string]string // what consumers say who do not take it, by consumer
+	Verdict  Verdict           // as Judge returns it; a Service in it is in the catalog
+	Hidden   bool              // an earlier source of the catalog has its name or its fqdn
+	Refusals map[string]string // what consumers say who do not take it, by consumer
 }
 
 // Conditions returns the conditions of a ServiceExport of the given generation: Valid and
@@ -34,7 +33,7 @@ type ConditionFacts struct {
 // changes with the number of endpoints, so that pods that come and go cause no writes.
 func (s ConditionFacts) Conditions(before []metav1.Condition, generation int64, now time.Time) []metav1.Condition {
 	after := []metav1.Condition{s.validCondition(), s.readyCondition()}
-	if s.Published && !s.Hidden && len(s.Refusals) > 0 {
+	if s.Verdict.Service != nil && !s.Hidden && len(s.Refusals) > 0 {
 		after = append(after, s.acceptedCondition())
 	}
 	for i := range after {
@@ -70,8 +69,6 @@ func (s ConditionFacts) readyCondition() metav1.Condition {
 		c.Reason, c.Message = string(v.Refusal.Rule), v.Refusal.Message
 	case s.Hidden:
 		c.Reason, c.Message = string(Hidden), HiddenText
-	case !s.Published || v.Service == nil:
-		c.Reason, c.Message = string(mcsv1beta1.ServiceExportReasonPending), "not published yet"
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, string(mcsv1beta1.ServiceExportReasonExported)
 		c.Message = fmt.Sprintf("published as %s with endpoints of the kind %s", v.Service.FQDN, v.Kind)

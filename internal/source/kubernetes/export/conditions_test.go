@@ -19,23 +19,19 @@ func TestConditions(t *testing.T) {
 		standing ConditionFacts
 		want     []string // type, status, reason and message
 	}{
-		{"published", ConditionFacts{Verdict: published, Published: true}, []string{
+		{"published", ConditionFacts{Verdict: published}, []string{
 			"Valid True Valid: the Service can be exported",
 			"Ready True Exported: published as web.west.fed.example. with endpoints of the kind load-balancer",
 		}},
-		{"a part is left out", ConditionFacts{Verdict: warned, Published: true}, []string{
+		{"a part is left out", ConditionFacts{Verdict: warned}, []string{
 			"Valid True Valid: the Service can be exported; UnsupportedPort: port dns is left out",
 			"Ready True Exported: published as web.west.fed.example. with endpoints of the kind load-balancer",
-		}},
-		{"the catalog is not complete yet", ConditionFacts{Verdict: published}, []string{
-			"Valid True Valid: the Service can be exported",
-			"Ready False Pending: not published yet",
 		}},
 		{"an earlier source has the name", ConditionFacts{Verdict: published, Hidden: true}, []string{
 			"Valid True Valid: the Service can be exported",
 			"Ready False Hidden: not published: a source that comes first in the catalog has its name or its fqdn",
 		}},
-		{"consumers refuse it", ConditionFacts{Verdict: published, Published: true, Refusals: map[string]string{"spiffe://b.example/dns": "port: 0", "spiffe://a.example/dns": "out of zone"}}, []string{
+		{"consumers refuse it", ConditionFacts{Verdict: published, Refusals: map[string]string{"spiffe://b.example/dns": "port: 0", "spiffe://a.example/dns": "out of zone"}}, []string{
 			"Valid True Valid: the Service can be exported",
 			"Ready True Exported: published as web.west.fed.example. with endpoints of the kind load-balancer",
 			Accepted + " False RefusedByConsumer: spiffe://a.example/dns: out of zone; spiffe://b.example/dns: port: 0",
@@ -72,7 +68,7 @@ func TestConditionsChange(t *testing.T) {
 	var (
 		start     = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 		later     = start.Add(time.Hour)
-		published = ConditionFacts{Verdict: wants("web.west.fed.example", 1), Published: true}
+		published = ConditionFacts{Verdict: wants("web.west.fed.example", 1)}
 		refused   = ConditionFacts{Verdict: Verdict{Refusal: &Finding{NoAddress, "no address", ""}}}
 	)
 	before := published.Conditions([]metav1.Condition{{Type: "Other"}}, 1, start)
@@ -93,7 +89,7 @@ func TestConditionsChange(t *testing.T) {
 }
 
 func TestConditionsAreBounded(t *testing.T) {
-	s := ConditionFacts{Verdict: wants("web.west.fed.example", 1), Published: true, Refusals: make(map[string]string)}
+	s := ConditionFacts{Verdict: wants("web.west.fed.example", 1), Refusals: make(map[string]string)}
 	for i := range 1000 {
 		s.Refusals[fmt.Sprintf("spiffe://%d.example/é", i)] = strings.Repeat("é", i)
 		s.Verdict.Warnings = append(s.Verdict.Warnings, Finding{InvalidAddress, "left out", ""})

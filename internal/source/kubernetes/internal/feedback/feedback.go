@@ -6,7 +6,7 @@
 // once: it compares all of its records with the conditions of the objects, and writes the
 // differences. A lease that is lost, or cannot be had, stops nothing else.
 //
-// Nobody waits for a Writer. It keeps a [Note] for each Service, of which the latest replaces the one
+// Nobody waits for a Writer. It keeps a record for each Service, of which the latest verdict replaces the one
 // before, and writes later, a bounded number of times in a second.
 // It writes no condition that the object has already, so that pods that come and go, and an
 // owner that starts, cause no writes.
@@ -33,19 +33,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 )
 
-// Note is what the owner knows of one exported Service. The Writer adds what consumers and other
-// sources say.
-type Note struct {
-	Standing export.ConditionFacts
-	Export   *mcsv1beta1.ServiceExport
-}
-
 // serviceRecord is what a Writer knows of a Service.
 type serviceRecord struct {
-	note     Note // the latest; its Export is nil before the first
-	hidden   bool
-	refusals map[string]string  // by consumer
-	said     []metav1.Condition // what was written last, or what another controller has prevented
+	facts  export.ConditionFacts
+	export *mcsv1beta1.ServiceExport
+	said   []metav1.Condition        // what was written last, or what another controller has prevented
 }
 
 // Writer writes conditions while [Writer.Run] runs and this replica leads. It keeps a record for
@@ -70,42 +62,37 @@ func New(lease types.NamespacedName, log *slog.Logger) *Writer {
 	return &Writer{lease: lease, log: log, ready: make(chan struct{}), records: make(map[types.NamespacedName]*serviceRecord)}
 }
 
-// SetNote replaces the note of a Service.
-func (w *Writer) SetNote(of types.NamespacedName, note Note) {
+// SetVerdict replaces the verdict on the Service of an object.
+func (w *Writer) SetVerdict(of types.NamespacedName, verdict export.Verdict, object *mcsv1beta1.ServiceExport) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := w.recordOf(of)
-	if p.note.Export == nil || p.note.Export.UID != note.Export.UID {
-		p.said = nil
-	}
-	p.note = note
-	w.enqueueService(of)
-}
-
-// ForgetRefusals removes the refusals of a Service, because it is published in another form from
-// now on. SetNote follows.
-func (w *Writer) ForgetRefusals(of types.NamespacedName) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.recordOf(of).refusals = nil
-}
-
-// recordOf returns the record of a Service, and makes one where there is none. The caller holds mu.
-func (w *Writer) recordOf(of types.NamespacedName) *serviceRecord {
 	p := w.records[of]
 	if p == nil {
 		p = new(serviceRecord)
 		w.records[of] = p
+	} else if p.export.UID != object.UID {
+		p.said = nil
 	}
-	return p
+	p.facts.Verdict, p.export = verdict, object
+	w.enqueueService(of)
+}
+
+// ForgetRefusals removes the refusals of a Service, because it is published in another form from
+// now on. SetVerdict follows.
+func (w *Writer) ForgetRefusals(of types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.records[of]; p != nil {
+		p.facts.Refusals = nil
+	}
 }
 
 // SetHidden sets whether an earlier source of the catalog hides a Service.
 func (w *Writer) SetHidden(of types.NamespacedName, hidden bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p := w.records[of]; p != nil && p.hidden != hidden {
-		p.hidden = hidden
+	if p := w.records[of]; p != nil && p.facts.Hidden != hidden {
+		p.facts.Hidden = hidden
 		w.enqueueService(of)
 	}
 }
@@ -120,14 +107,14 @@ func (w *Writer) SetRefusal(of types.NamespacedName, consumer, rule string) {
 	defer w.mu.Unlock()
 	p := w.records[of]
 	switch {
-	case p == nil || p.refusals[consumer] == "" && len(p.refusals) >= maxRefusals:
+	case p == nil || p.facts.Refusals[consumer] == "" && len(p.facts.Refusals) >= maxRefusals:
 		return
 	case rule == "":
-		delete(p.refusals, consumer)
-	case p.refusals == nil:
-		p.refusals = map[string]string{consumer: rule}
+		delete(p.facts.Refusals, consumer)
+	case p.facts.Refusals == nil:
+		p.facts.Refusals = map[string]string{consumer: rule}
 	default:
-		p.refusals[consumer] = rule
+		p.facts.Refusals[consumer] = rule
 	}
 	w.enqueueService(of)
 }
@@ -160,13 +147,11 @@ func (w *Writer) nextWrite(of types.NamespacedName) (to *mcsv1beta1.ServiceExpor
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.records[of]
-	if w.server.version == "" || p == nil || p.note.Export == nil {
+	if w.server.version == "" || p == nil {
 		return nil, nil, apiServer{}
 	}
-	to = p.note.Export
-	standing := p.note.Standing
-	standing.Hidden, standing.Refusals = p.hidden, p.refusals
-	conditions = standing.Conditions(to.Status.Conditions, to.Generation, time.Now())
+	to = p.export
+	conditions = p.facts.Conditions(to.Status.Conditions, to.Generation, time.Now())
 	if hasConditions(to.Status.Conditions, conditions) || hasConditions(p.said, conditions) {
 		return nil, nil, apiServer{}
 	}
@@ -192,7 +177,7 @@ func hasConditions(there, conditions []metav1.Condition) bool {
 func (w *Writer) noteWritten(of types.NamespacedName, to *mcsv1beta1.ServiceExport, conditions []metav1.Condition) (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p := w.records[of]; p != nil && p.note.Export.UID == to.UID {
+	if p := w.records[of]; p != nil && p.export.UID == to.UID {
 		first, p.said = p.said == nil, conditions
 	}
 	return first

@@ -67,15 +67,15 @@ type replica struct {
 	api       *testAPI
 	name      string
 	log       testlog.Buffer
-	away      bool                             // leases are, for this replica; guarded by api.mu
-	standings map[string]export.ConditionFacts // guarded by api.mu
-	stop      func()                           // ends it, and waits until it has
+	away      bool                      // leases are, for this replica; guarded by api.mu
+	standings map[string]export.Verdict // guarded by api.mu
+	stop      func()                    // ends it, and waits until it has
 }
 
 // run starts a replica of the owner that has the lease.
 func (a *testAPI) run(name, lease string) *replica {
 	a.t.Helper()
-	r := &replica{api: a, name: name, standings: make(map[string]export.ConditionFacts)}
+	r := &replica{api: a, name: name, standings: make(map[string]export.Verdict)}
 	r.Writer = New(types.NamespacedName{Namespace: "dns", Name: lease}, r.log.Logger())
 	access := kube.Access{Config: &rest.Config{Host: "http://api", ContentConfig: rest.ContentConfig{ContentType: "application/json"}}}
 	client := must.Get(kube.NewClient(access, scheme.Scheme, "test", func(http.RoundTripper) http.RoundTripper { return r }))(a.t)
@@ -172,10 +172,10 @@ func (a *testAPI) write(by, name string, body []byte) (code int, reply any) {
 func (a *testAPI) tell(name string) {
 	for _, r := range a.replicas {
 		a.mu.Lock()
-		object, standing, known := a.exports[name], r.standings[name], r.standings[name].Published
+		object, standing, known := a.exports[name], r.standings[name], r.standings[name].Service != nil
 		a.mu.Unlock()
 		if known {
-			r.SetNote(types.NamespacedName{Namespace: "n", Name: name}, Note{Standing: standing, Export: object})
+			r.SetVerdict(types.NamespacedName{Namespace: "n", Name: name}, standing, object)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func (a *testAPI) publish(t *testing.T, suffix string, names string, by ...*repl
 		}
 		for _, r := range by {
 			fqdn := must.Get(federation.ParseFQDN(name + "." + suffix))(t)
-			r.standings[name] = export.ConditionFacts{Published: true, Verdict: export.Verdict{Service: &federation.Service{FQDN: fqdn}, Kind: export.LoadBalancer}}
+			r.standings[name] = export.Verdict{Service: &federation.Service{FQDN: fqdn}, Kind: export.LoadBalancer}
 		}
 		a.mu.Unlock()
 		a.tell(name)
@@ -358,6 +358,18 @@ func TestNoLease(t *testing.T) {
 		api.wrote(t, "with one", "a x")
 		a.stop()
 	})
+}
+
+// TestForgottenWhileWritten has a ServiceExport go while its conditions are written, and the label of its
+// Service go on to export it in another form.
+func TestForgottenWhileWritten(t *testing.T) {
+	w, of, object := New(types.NamespacedName{}, nil), types.NamespacedName{Namespace: "n", Name: "x"}, &mcsv1beta1.ServiceExport{}
+	w.SetVerdict(of, export.Verdict{}, object)
+	w.Forget(of)
+	w.ForgetRefusals(of)
+	if w.noteWritten(of, object, nil) {
+		t.Error("conditions are those of a record that is gone")
+	}
 }
 
 // TestOneFailureHoldsUpNobody has one object fail because it was replaced, and none of the
