@@ -19,7 +19,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"log/slog"
 	"os"
@@ -50,7 +49,7 @@ type Config struct {
 
 	// Read reads the content, of about size bytes, to its end. It returns a function that puts the
 	// content in force, or what is wrong with it. The function is not called when the file changes
-	// meanwhile, or when that content is in force already.
+	// meanwhile. It is called again for a file that was written with the content that is in force.
 	Read func(ctx context.Context, content io.Reader, size int64) (apply func(), err error)
 
 	// Trouble gets why the content of the file is not in force, once for each reason, and nil when
@@ -66,8 +65,8 @@ type Config struct {
 	Events <-chan fsnotify.Event
 }
 
-// File is a file that is followed. It keeps what identifies the last content, a digest and the
-// FileInfo, and not the content itself, which the caller has. Only Load and the Run of its group
+// File is a file that is followed. It keeps the FileInfo of the last content, and not the content
+// itself, which the caller has. Only Load and the Run of its group
 // change it. New makes one.
 type File struct {
 	config Config // read-only after New
@@ -76,10 +75,7 @@ type File struct {
 
 	// owned by Load, then by the Run of the group
 
-	info       os.FileInfo // of the file when it was last read, nil after a failure
-	digest     uint64      // of the content that was applied last
-	anyApplied bool        // whether any was applied
-	seed       maphash.Seed
+	info os.FileInfo // of the file when it was last read, nil after a failure
 }
 
 // New returns a File that has not been read yet.
@@ -90,7 +86,7 @@ func New(c Config) *File {
 	if c.Trouble == nil {
 		c.Trouble = func(error) {}
 	}
-	f := &File{config: c, seed: maphash.MakeSeed()}
+	f := &File{config: c}
 	c.Group.addFile(f)
 	return f
 }
@@ -119,7 +115,7 @@ func (f *File) Run(ctx context.Context) error { return f.config.Group.Run(ctx) }
 // applyOrReport puts the content that was read in force, or reports once what is wrong with it.
 func (f *File) applyOrReport(r readResult) {
 	if r.err == nil {
-		f.applyNew(r)
+		r.apply()
 	}
 	switch err, before := r.err, f.trouble.Load(); {
 	case err == nil && before != nil:
@@ -150,82 +146,63 @@ var errChanging = errors.New("it changes while it is read")
 
 // readResult is the result of reading a file.
 type readResult struct {
-	apply  func()
-	digest uint64
-	err    error // why the content cannot be used
+	apply func()
+	err   error // why the content cannot be used
 }
 
 // Load reads the file and puts it in force. It fails when the file cannot be read or
 // Read says that something is wrong. It is called before Run or not at all.
 func (f *File) Load(ctx context.Context) error {
-	r := f.readStable(ctx)
+	var r readResult
+	for attempt := 0; attempt < attempts && f.hasChanged(); attempt++ {
+		r = f.readContent(ctx)
+	}
 	if r.err == nil {
-		f.applyNew(r)
+		r.apply()
 	}
 	return r.err
 }
 
-// applyNew puts the content that was read in force, unless it is already.
-func (f *File) applyNew(r readResult) {
-	if !f.anyApplied || r.digest != f.digest {
-		r.apply()
-		f.anyApplied, f.digest = true, r.digest
-	}
-}
-
-// readStable returns the content of the file, or that it changes each time that it is read.
-func (f *File) readStable(ctx context.Context) readResult {
-	for range attempts {
-		if r, stood := f.tryRead(ctx); stood {
-			return r
-		}
-	}
-	return f.changingResult()
-}
-
-// changingResult returns the result for a file that changes each time that it is read.
+// changingResult returns the result for a file that has changed while it was read.
 func (f *File) changingResult() readResult {
 	f.info = nil
 	return readResult{err: fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, errChanging)}
 }
 
-// tryRead reads the file, and reports whether it has stayed the same meanwhile.
-func (f *File) tryRead(ctx context.Context) (r readResult, stood bool) {
+// readContent reads the file. If it has changed meanwhile, the next attempt says what is wrong.
+func (f *File) readContent(ctx context.Context) readResult {
 	f.info = nil
 	file, info, err := Open(f.config.Path, f.config.Limit)
 	if err != nil {
-		return readResult{err: fmt.Errorf("%s: %w", f.config.What, err)}, true
+		return readResult{err: fmt.Errorf("%s: %w", f.config.What, err)}
 	}
 	defer file.Close()
 	c := limitedContent{file: file, limit: f.config.Limit, left: f.config.Limit}
-	c.hash.SetSeed(f.seed)
 	apply, err := f.config.Read(ctx, &c, info.Size())
 	if c.err != nil {
-		return readResult{err: fmt.Errorf("%s: %w", f.config.What, c.err)}, true
+		return readResult{err: fmt.Errorf("%s: %w", f.config.What, c.err)}
 	}
 	if now, failure := file.Stat(); failure != nil || now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime()) {
-		return readResult{}, false // the next attempt says what is wrong
+		return f.changingResult()
 	}
 	f.info = info
 	if err != nil {
-		return readResult{err: fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, err)}, true
+		return readResult{err: fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, err)}
 	}
-	return readResult{apply: apply, digest: c.hash.Sum64()}, true
+	return readResult{apply: apply}
 }
 
-// limitedContent reads a file up to a limit, and hashes what it reads.
+// limitedContent reads a file up to a limit.
 type limitedContent struct {
 	file        *os.File
 	limit, left int64
-	hash        maphash.Hash // of what was read
-	err         error        // why reading failed
+	err         error // why reading failed
 }
 
 // Read implements io.Reader. It fails with [ErrTooLarge] when the file has
 // grown beyond the limit.
 func (c *limitedContent) Read(p []byte) (int, error) {
 	n, err := c.file.Read(p)
-	c.hash.Write(p[:n])
 	if c.left -= int64(n); c.left < 0 {
 		err = fmt.Errorf("%s %w: the limit is %d bytes", c.file.Name(), ErrTooLarge, c.limit)
 	}

@@ -179,12 +179,12 @@ func TestReports(t *testing.T) {
 		f.versions()
 		var troubles []string
 		for _, step := range []struct{ name, text, version, trouble string }{
-			{"unchanged", "1.", "", ""},
+			{"written again", "1.", "1.", ""},
 			{"broken", "1", "", "test file " + path + `: "1" has no end`},
 			{"as broken", "1", "", ""},
 			{"broken otherwise", "11", "", "test file " + path + `: "11" has no end`},
 			{"gone", "", "", "test file: stat " + path + ": no such file or directory"},
-			{"as it was", "1.", "", "<nil>"},
+			{"as it was", "1.", "1.", "<nil>"},
 			{"new", "20.", "20.", ""},
 		} {
 			if step.text == "" {

@@ -52,7 +52,7 @@ func (g *Group) reloadChanged(ctx context.Context) {
 	for attempt := 0; attempt < attempts && g.anyChanged(); attempt++ {
 		for _, f := range g.files {
 			if f.hasChanged() {
-				edit[f] = f.readStable(ctx)
+				edit[f] = f.readContent(ctx)
 			}
 		}
 	}

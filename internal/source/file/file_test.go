@@ -160,10 +160,10 @@ func TestFollows(t *testing.T) {
 			{"unchanged", services.CatalogFile("a 1", "b 1"), "upsert a 1, upsert b 1", "", map[string]int{"services=2 added=2 changed=0 removed=0": 1}},
 			{"broken", "services: [", "upsert a 1, upsert b 1", "line 1", map[string]int{"not used": 1}},
 			{"empty", "", "upsert a 1, upsert b 1", "the file is empty", map[string]int{"not used": 2}},
-			{"as it was", services.CatalogFile("a 1", "b 1"), "upsert a 1, upsert b 1", "", map[string]int{"applied": 1, "in order again": 1}},
+			{"as it was", services.CatalogFile("a 1", "b 1"), "upsert a 1, upsert b 1", "", map[string]int{"applied": 3, "in order again": 1}},
 			{"new", services.CatalogFile("c 1", "a 20"), "upsert a 20, upsert c 1", "", map[string]int{"services=2 added=1 changed=1 removed=1": 1, "catalog has warnings": 0}},
-			{"doubtful", doubtful(services.CatalogFile("a 30")), "upsert a 30", "", map[string]int{"applied": 3, "catalog has warnings": 1}},
-			{"as doubtful", doubtful(services.CatalogFile("a 400")), "upsert a 400", "", map[string]int{"applied": 4, "catalog has warnings": 1}},
+			{"doubtful", doubtful(services.CatalogFile("a 30")), "upsert a 30", "", map[string]int{"applied": 5, "catalog has warnings": 1}},
+			{"as doubtful", doubtful(services.CatalogFile("a 400")), "upsert a 400", "", map[string]int{"applied": 6, "catalog has warnings": 1}},
 			{"nothing", services.CatalogFile(), "", "", map[string]int{"services=0 added=0 changed=0 removed=1": 1, "level=ERROR": 2, "is away": 0, "is back": 0}},
 		} {
 			write(t, path, step.text)
