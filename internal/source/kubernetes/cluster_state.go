@@ -247,7 +247,6 @@ func (w *clusterState) noteWatchBegun(id watchID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.health.watches[id] = watchProgress{once: w.health.watches[id].once, begun: true}
-	w.health.definition[id.kind] = lastingProblem{}
 }
 
 // noteNotServed records that a kind is not served any more, so that there is nothing to watch. Its
@@ -255,10 +254,12 @@ func (w *clusterState) noteWatchBegun(id watchID) {
 func (w *clusterState) noteNotServed(id watchID, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.health.watches[id] = watchProgress{once: w.health.watches[id].once}
+	p := w.health.watches[id]
+	p.begun, p.synced = false, false
 	if len(w.objects[id.kind]) > 0 {
-		w.health.definition[id.kind].noteOutcome(kube.ClassErrorf("removed", "%v are not served by the cluster any more; services that they published stay", id.kind), now)
+		p.problem.noteOutcome(kube.ClassErrorf("removed", "%v are not served by the cluster any more; services that they published stay", id.kind), now)
 	}
+	w.health.watches[id] = p
 }
 
 // noteAttempt records how an attempt of a watch ended, where nil is success, and reports whether

@@ -23,7 +23,7 @@
 // # Away
 //
 // The source asks the server every five seconds whether it is ready, and at once when a watch
-// fails. When the server has not been ready for three seconds, or a watch fails for as long, the
+// fails. When it asks and the server has not been ready for three seconds, or a watch has failed for as long, the
 // source reports why, and keeps what it has published. A server that comes back may have
 // been restored from a backup, so everything is read again and not followed from where
 // it was. Nothing is published meanwhile, and only what is missing afterwards is withdrawn. A

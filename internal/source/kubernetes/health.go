@@ -21,10 +21,10 @@ func (w watchID) compareTo(other watchID) int {
 
 // watchProgress says how far a watch is.
 type watchProgress struct {
-	begun   bool // there is something to watch
-	synced  bool // the watch has read everything since it was started
-	once    bool // an earlier watch had read everything
-	problem lastingProblem
+	begun   bool           // there is something to watch
+	synced  bool           // the watch has read everything since it was started
+	once    bool           // an earlier watch had read everything
+	problem lastingProblem // also that there is nothing to watch any more, while objects are kept
 }
 
 // lastingProblem says why something does not work, and since when. The zero value says that it
@@ -51,14 +51,12 @@ func (p *lastingProblem) noteOutcome(reason error, now time.Time) bool {
 	return false // an error with another port, or another pod, in it
 }
 
-// clusterHealth keeps how reading the cluster goes: the last problem of the server, of each
-// definition and of each watch. The mutex of clusterState guards it, and the reader and its watches
+// clusterHealth keeps how reading the cluster goes: the last problem of the server and of each watch. The mutex of clusterState guards it, and the reader and its watches
 // change it. It has one entry for each kind and namespace.
 type clusterHealth struct {
 	grace      time.Duration // before a problem is reported
 	server     lastingProblem
-	definition [kinds]lastingProblem // of objects that are kept although their kind is not served
-	discovered bool                  // the reader knows which kinds are served
+	discovered bool // the reader knows which kinds are served
 	watches    map[watchID]watchProgress
 }
 
@@ -68,7 +66,6 @@ type healthSummary struct {
 	missing []watchID // watches that have yet to read that and cannot, in order
 	current bool      // everything has been read, and is followed
 	reason  error     // why that is not so, once the reason has lasted
-	recheck bool      // time alone may change this
 }
 
 // summaryAt returns the health at now.
@@ -89,11 +86,9 @@ func (h *clusterHealth) summaryAt(now time.Time) healthSummary {
 			s.partial = true
 		}
 	}
-	for _, p := range append(problems, h.definition[:]...) {
+	for _, p := range problems {
 		if lasts(p) {
 			s.reason = cmp.Or(s.reason, p.reason)
-		} else if p.reason != nil {
-			s.recheck = true
 		}
 		s.current = s.current && p.reason == nil
 	}

@@ -43,25 +43,19 @@ func newPartPublisher(s *Source, part source.Part) *partPublisher {
 
 // publishLoop publishes until ctx ends.
 func (p *partPublisher) publishLoop(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
 		case <-p.state.wake:
-		}
-		if p.publishRound() {
-			timer.Reset(p.pace.retry)
+			p.publishRound()
 		}
 	}
 }
 
 // publishRound publishes what has changed, and then whether the cluster is away, so that it is back
-// only once the changes are published. It reports whether it is to be called again without a
-// change, because a problem may last.
-func (p *partPublisher) publishRound() (again bool) {
+// only once the changes are published.
+func (p *partPublisher) publishRound() {
 	batch, s := p.state.takeDirty(time.Now(), p.complete)
 	if len(batch) > 0 || s.current && !p.complete {
 		p.publishBatch(batch, s.missing)
@@ -70,7 +64,6 @@ func (p *partPublisher) publishRound() (again bool) {
 		p.away = away
 		p.part.SetAway(away)
 	}
-	return s.recheck
 }
 
 // publishBatch evaluates Services and those that turn out to depend on them, and passes the

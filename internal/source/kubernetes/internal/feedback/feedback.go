@@ -37,7 +37,7 @@ import (
 type serviceRecord struct {
 	facts  export.ConditionFacts
 	export *mcsv1beta1.ServiceExport
-	said   []metav1.Condition        // what was written last, or what another controller has prevented
+	said   []metav1.Condition // what was written last, or what another controller has prevented
 }
 
 // Writer writes conditions while [Writer.Run] runs and this replica leads. It keeps a record for
