@@ -163,20 +163,8 @@ func formatRecords(list []string) string {
 
 // recordData returns the part of a record in presentation form behind its type.
 func recordData(record string) string {
-	rest := record
-	for range 4 { // name, TTL, class, type
-		rest = strings.TrimLeft(rest, " \t")
-		i := strings.IndexAny(rest, " \t")
-		if i < 0 {
-			return safetext.Printable(record)
-		}
-		rest = rest[i:]
-	}
-	const most = 200
-	if rest = safetext.Printable(strings.TrimLeft(rest, " \t")); len(rest) > most {
-		return fmt.Sprintf("%s... (%d bytes)", rest[:most], len(record))
-	}
-	return rest
+	fields := strings.SplitN(record, " ", 5) // name, TTL, class, type and data
+	return safetext.Printable(fields[len(fields)-1])
 }
 
 // describeKind returns what the name is, in words.

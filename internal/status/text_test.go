@@ -66,11 +66,11 @@ func TestLines(t *testing.T) {
 	}{
 		{name: "live", answer: BlockAnswer{
 			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced},
-			Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1", "web.fed.example.\t30\tIN\tA\t192.0.2.2"},
+			Records: []string{"web.fed.example. 30 IN A 192.0.2.1", "web.fed.example. 30 IN A 192.0.2.2"},
 		}},
 		{name: "live-instance-renamed", answer: BlockAnswer{
 			Verdict: Live, Is: "instance", Rcode: "NOERROR", Owners: []OwnerPart{synced},
-			Records: []string{"v1.web.fed.example.\t30\tIN\tTXT\t\"protocol=HTTP2\" \"a\\\"b\""},
+			Records: []string{"v1.web.fed.example. 30 IN TXT \"protocol=HTTP2\" \"a\\\"b\""},
 			Holder: &NameHolder{
 				Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Original: "web.o1.example.", Instance: "v1",
 				Faults: map[string]int{"name_too_long": 2, "txt_dropped": 1},
@@ -79,28 +79,28 @@ func TestLines(t *testing.T) {
 		}},
 		{name: "stale", answer: BlockAnswer{
 			Verdict: Stale, Is: "service", Rcode: "NOERROR", Errors: []string{"3 (Stale Answer): owner o2:8008 is lost"},
-			Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"}, Owners: []OwnerPart{lost},
+			Records: []string{"web.fed.example. 30 IN A 192.0.2.1"}, Owners: []OwnerPart{lost},
 			Holder: &NameHolder{
 				Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(72 * time.Hour),
 				Stale: true, StaleFrom: ago(90 * time.Minute), Expires: now.Add(22*time.Hour + 30*time.Minute),
 			},
 		}},
 		{name: "stale-forever", answer: BlockAnswer{
-			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example. 30 IN A 192.0.2.1"},
 			Owners: []OwnerPart{{ID: "o2:8008", State: "parked", Since: ago(time.Hour), Failure: "Unauthenticated: not allowed"}},
 			Holder: &NameHolder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour)},
 		}},
 		{name: "paused", answer: BlockAnswer{
-			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"}, Owners: []OwnerPart{synced, lost},
+			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example. 30 IN A 192.0.2.1"}, Owners: []OwnerPart{synced, lost},
 			Holder: &NameHolder{Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
 		}},
 		{name: "stale-syncing", answer: BlockAnswer{
-			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example. 30 IN A 192.0.2.1"},
 			Owners: []OwnerPart{{ID: "o2:8008", State: "syncing", Known: true, Since: ago(4 * time.Second)}},
 			Holder: &NameHolder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
 		}},
 		{name: "stale-parked", answer: BlockAnswer{
-			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example. 30 IN A 192.0.2.1"},
 			Owners: []OwnerPart{{ID: "o2:8008", State: "parked", Known: true, Since: ago(time.Minute), Expires: now.Add(23 * time.Hour), Failure: "Unauthenticated: not allowed"}},
 			Holder: &NameHolder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
 		}},
@@ -116,7 +116,7 @@ func TestLines(t *testing.T) {
 		}}},
 		{name: "zone", answer: BlockAnswer{
 			Verdict: OwnData, Is: "zone", Rcode: "NOERROR", Serial: 7, Owners: []OwnerPart{synced},
-			Records: []string{"fed.example.\t5\tIN\tSOA\tns.dns.fed.example. hostmaster.fed.example. 7 7200 1800 86400 5"},
+			Records: []string{"fed.example. 5 IN SOA ns.dns.fed.example. hostmaster.fed.example. 7 7200 1800 86400 5"},
 		}},
 		{name: "no-data", answer: BlockAnswer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced}}},
 		{name: "no-data-empty", answer: BlockAnswer{Verdict: NoData, Is: "empty", Rcode: "NOERROR", Owners: []OwnerPart{synced}}},
@@ -147,7 +147,7 @@ func TestLines(t *testing.T) {
 			Hosts: []HostEndpoint{{Name: "db.example.", Addresses: []string{"127.0.0.1"}}},
 		}},
 		{name: "shared", answer: BlockAnswer{
-			Verdict: Live, Is: "service", Rcode: "NOERROR", Owners: []OwnerPart{synced, lost}, Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Verdict: Live, Is: "service", Rcode: "NOERROR", Owners: []OwnerPart{synced, lost}, Records: []string{"web.fed.example. 30 IN A 192.0.2.1"},
 			Holder: &NameHolder{Owner: "o1:8008", Owners: []string{"o2:8008"}, Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Minute), Shared: slices.Concat([]SharedEndpoint{
 				{Endpoint: "192.0.2.1:80", Owners: []string{"o1:8008"}, Answered: true, Rule: "it is live"},
 				{Endpoint: "192.0.2.2:80", Owners: []string{"o1:8008", "o2:8008"}, Tier: 1, Rule: "it is live, but better tiers have enough live endpoints (min)"},
@@ -155,13 +155,13 @@ func TestLines(t *testing.T) {
 			}, slices.Repeat([]SharedEndpoint{{Endpoint: "192.0.2.3:80", Owners: []string{"o2\n:8008"}, Tier: 9, Rule: "\x1b"}}, 22))},
 		}},
 		{name: "shared-instance", answer: BlockAnswer{
-			Verdict: Live, Is: "instance", Rcode: "NOERROR", Owners: []OwnerPart{synced, lost}, Records: []string{"v1.web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Verdict: Live, Is: "instance", Rcode: "NOERROR", Owners: []OwnerPart{synced, lost}, Records: []string{"v1.web.fed.example. 30 IN A 192.0.2.1"},
 			Holder: &NameHolder{Owner: "o1:8008", Owners: []string{"o1:8008", "o2:8008"}, Service: "web", FQDN: "web.fed.example.", Instance: "v1", Alone: true},
 			Rivals: []RivalService{{"o3:8008", "web-3", "web.fed.example.", "owner o1:8008 comes first in the Corefile; the block of o3:8008 does not share the name"}},
 		}},
 		{name: "circle", answer: BlockAnswer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced}, Circle: "web.fed.example."}},
 		{name: "circle-beside", answer: BlockAnswer{
-			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced}, Circle: "db.fed.example.", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced}, Circle: "db.fed.example.", Records: []string{"web.fed.example. 30 IN A 192.0.2.1"},
 		}},
 		{name: "passed-on", answer: BlockAnswer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []OwnerPart{synced}}},
 		{name: "parked-retried", answer: BlockAnswer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []OwnerPart{
@@ -175,7 +175,7 @@ func TestLines(t *testing.T) {
 		}}},
 		{name: "refused-elsewhere", answer: BlockAnswer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []OwnerPart{synced}}, elsewhere: []OwnerPart{outside}},
 		{name: "live-elsewhere", answer: BlockAnswer{
-			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced}, Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []OwnerPart{synced}, Records: []string{"web.fed.example. 30 IN A 192.0.2.1"},
 		}, elsewhere: []OwnerPart{outside}},
 		{name: "not-known-refused", answer: BlockAnswer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []OwnerPart{
 			{ID: "o1:8008", State: "syncing", Refusals: []RefusedService{{At: ago(time.Minute), Reason: "undecodable"}}},
