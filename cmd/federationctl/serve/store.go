@@ -15,16 +15,14 @@ import (
 // maxPassword bounds the file with a password, in bytes.
 const maxPassword = 4 << 10
 
-// openStore returns what owners share the nodes of a registration in, for the owner of that
-// name, or nil for the memory of this one.
-func openStore(source config.Source, owner string, logger *slog.Logger) (store.Store, error) {
-	s := source.Registration
+// openStore returns what owners share the nodes of a registration in, or nil for the memory of this
+// owner.
+func openStore(s config.Registration, logger *slog.Logger) (store.Store, error) {
 	if s.Etcd == nil {
 		return nil, nil //nolint:nilnil // memory, as package registration has it
 	}
 	c := etcd.Config{
-		Endpoints: s.Etcd.Endpoints, Prefix: s.Etcd.Prefix, Username: s.Etcd.Username, Owner: owner, Logger: logger,
-		Lease: s.Convergence, Lifetime: source.Lifetime,
+		Endpoints: s.Etcd.Endpoints, Prefix: s.Etcd.Prefix, Username: s.Etcd.Username, Lease: s.Convergence, Logger: logger,
 	}
 	if s.Etcd.PasswordFile != "" {
 		password, _, err := file.Read(s.Etcd.PasswordFile, maxPassword)

@@ -37,19 +37,19 @@ func newInEtcd(t *testing.T, random *rand.Rand) *inEtcd {
 	for i := range r.gates {
 		r.gates[i] = realserver.StartGate(t, strings.TrimPrefix(r.etcd.URL, "http://"))
 	}
-	r.observer, _ = storetest.StartStore(t, r.store("observer", r.etcd.URL))
+	r.observer, _ = storetest.StartStore(t, r.store(r.etcd.URL))
 	return r
 }
 
-func (r *inEtcd) store(owner, url string) *etcd.Store {
+func (r *inEtcd) store(url string) *etcd.Store {
 	return etcd.New(etcd.Config{
-		Endpoints: []string{url}, Prefix: "/model", Owner: owner, Lease: shortLease,
+		Endpoints: []string{url}, Prefix: "/model", Lease: shortLease,
 		Logger: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 	})
 }
 
 func (r *inEtcd) open(owner int) registration.Config {
-	return registration.Config{Store: r.store(fmt.Sprint("owner-", owner), "http://"+r.gates[owner].Address), Convergence: shortLease}
+	return registration.Config{Store: r.store("http://"+r.gates[owner].Address), Convergence: shortLease}
 }
 
 func (r *inEtcd) away(owner int) {

@@ -19,14 +19,7 @@ type cluster struct {
 	revision int64
 	nodes    map[node.Key]store.VersionedNode
 	stores   []*fakeStore
-	left     []left // that are to be told with each state
 	complete bool
-}
-
-// left says that an owner has begun anew.
-type left struct {
-	owner   string
-	version int64
 }
 
 func newCluster() *cluster {
@@ -38,7 +31,7 @@ type fakeStore struct {
 	*cluster
 
 	wake     chan struct{}
-	events   []any // store.VersionedNode, store.DeletedKey, left
+	events   []any // store.VersionedNode, store.DeletedKey
 	state    bool  // whether a state is to be told before them
 	away     bool
 	told     bool // whether the watcher knows that it is away
@@ -90,7 +83,7 @@ func (s *fakeStore) Run(ctx context.Context, w store.Watcher) {
 
 func (s *fakeStore) tell(w store.Watcher) {
 	s.mu.Lock()
-	away, events, state, all, told, complete, lefts := s.away, s.events, s.state, slices.Collect(maps.Values(s.nodes)), s.told, s.complete, s.left
+	away, events, state, all, told, complete := s.away, s.events, s.state, slices.Collect(maps.Values(s.nodes)), s.told, s.complete
 	if s.told = away; !away {
 		s.events, s.state = nil, false
 	}
@@ -103,9 +96,6 @@ func (s *fakeStore) tell(w store.Watcher) {
 		return
 	case state:
 		w.SetState(all, complete)
-		for _, l := range lefts {
-			w.OwnerRestarted(l.owner, l.version)
-		}
 	case len(events) > 0:
 		for _, event := range events {
 			switch event := event.(type) {
@@ -113,8 +103,6 @@ func (s *fakeStore) tell(w store.Watcher) {
 				w.ApplyChanges([]store.VersionedNode{event}, nil)
 			case store.DeletedKey:
 				w.ApplyChanges(nil, []store.DeletedKey{event})
-			case left:
-				w.OwnerRestarted(event.owner, event.version)
 			}
 		}
 	}
@@ -211,45 +199,12 @@ func (c *cluster) drop(filter func(*node.Node) bool) {
 	}
 }
 
-// begin says that an owner begins anew, and keeps what it has left behind, as adopt does.
-func (c *cluster) begin(owner string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.revision++
-	l := left{owner, c.revision}
-	c.left = append(slices.Clip(c.left), l)
-	for _, s := range c.stores {
-		s.events = append(s.events, l)
-		s.rouse()
-	}
-}
-
 // lose loses everything, as etcd does whose disk is replaced: it counts anew.
 func (c *cluster) lose() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.nodes)
-	c.left = nil
 	c.revision, c.complete = 0, false
-	for _, s := range c.stores {
-		s.state, s.events = true, nil
-		s.rouse()
-	}
-}
-
-// restore begins to count anew, as etcd does that has an older copy of its data.
-func (c *cluster) restore() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.revision, c.complete = 0, false
-	for key, v := range c.nodes {
-		c.revision++
-		c.nodes[key] = store.VersionedNode{Node: v.Node, Version: c.revision}
-	}
-	c.revision++
-	if len(c.left) > 0 {
-		c.left = []left{{c.left[0].owner, c.revision}}
-	}
 	for _, s := range c.stores {
 		s.state, s.events = true, nil
 		s.rouse()

@@ -261,11 +261,6 @@ func (w storeWatcher) ApplyChanges(nodes []store.VersionedNode, gone []store.Del
 	w.changeTable(func(now time.Time) { w.table.ApplyChanges(nodes, gone, now) })
 }
 
-// OwnerRestarted implements [store.Watcher].
-func (w storeWatcher) OwnerRestarted(owner string, version int64) {
-	w.changeTable(func(now time.Time) { w.table.OwnerRestarted(owner, version, now) })
-}
-
 // SetAway implements [store.Watcher].
 func (w storeWatcher) SetAway(reason error) {
 	w.changeTable(func(now time.Time) {

@@ -485,13 +485,14 @@ func TestLingeringIsNotAlive(t *testing.T) {
 	})
 }
 
-// The store ends what a provider does not come back for.
+// An owner that begins anew keeps what a provider has not come back for, although its lease ends
+// before that; other owners have heard nobody meanwhile.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		run := func(owner string) (*testOwner, *fakeStore) {
 			s := c.store(false)
-			return newOwner(t, registration.Config{Store: s, Owner: owner}), s
+			return newOwner(t, registration.Config{Store: s, Owner: owner, Convergence: time.Minute}), s
 		}
 		w, _ := run("first")
 		other, _ := run("second")
@@ -512,8 +513,15 @@ func TestRestart(t *testing.T) {
 		back.expect(granted(web, one))
 		s.drop(func(n *node.Node) bool { return n.URI.String() == two })
 		const left = "web.acme.example 192.0.2.1:8443"
-		w.expect("its lease has ended", left)
 		other.expect("its lease has ended", left)
+		w.expect("its lease has ended", both)
+		for range 5 {
+			time.Sleep(12*time.Second - time.Millisecond)
+			w.expect("before the end of the convergence period", both)
+			back.active(web, one)
+		}
+		time.Sleep(time.Second)
+		w.expect("after it", left)
 		if s := w.source.Stats(); s.Old != 0 || s.Expired["convergence"] != 1 {
 			t.Errorf("%+v", s)
 		}

@@ -44,11 +44,6 @@ type Watcher interface {
 	// by its version.
 	ApplyChanges(nodes []VersionedNode, gone []DeletedKey)
 
-	// OwnerRestarted says that another owner, or this one, has begun anew: nodes that it has stored
-	// with versions before this one were left behind, and wait for their providers. It may be
-	// called again with the same values.
-	OwnerRestarted(owner string, version int64)
-
 	// SetAway says why the store cannot be asked, or with nil that it can be asked again. Before
 	// the first call the store can be asked.
 	SetAway(reason error)

@@ -18,7 +18,6 @@ func (t *Table) SetState(nodes []store.VersionedNode, complete bool, now time.Ti
 	t.known, t.complete = true, t.complete || complete
 	if !complete {
 		t.tombstones = deletionVersions{} // the store may have begun to count anew
-		t.forgetLeft()
 	}
 	lost := maps.Clone(t.entries)
 	for _, v := range nodes {
@@ -32,7 +31,7 @@ func (t *Table) SetState(nodes []store.VersionedNode, complete bool, now time.Ti
 			continue
 		}
 		t.setTried(e, false)
-		if !complete || t.mayHaveLapsed(now) {
+		if !complete || t.isUnheard(e, now) {
 			t.keepMissing(e, now)
 		}
 		t.noteLost(e)
@@ -48,7 +47,6 @@ const lapse = 15 * time.Second
 func (t *Table) SetAway(away bool, now time.Time) {
 	if t.absent && !away {
 		t.returned = now
-		t.waitForLeft(now)
 		if t.sentAway {
 			t.NoteSuspension(now)
 		}
@@ -65,14 +63,15 @@ func (t *Table) SendAway() { t.sentAway = true }
 // HasSentAway reports whether the providers were sent away.
 func (t *Table) HasSentAway() bool { return t.sentAway }
 
-// mayHaveLapsed reports whether nodes may be gone from the store because it was away for longer
-// than leases last. Then other owners are about to put them again.
-func (t *Table) mayHaveLapsed(now time.Time) bool {
-	return t.absent || !t.returned.IsZero() && now.Before(t.returned.Add(min(lapse, t.config.Convergence)))
+// isUnheard reports whether the store may have lost a node although its provider lives. That is so
+// where this owner has begun anew and the provider is not back, or where the store was away for
+// longer than leases last. In the latter case other owners are about to put the node again.
+func (t *Table) isUnheard(e *nodeEntry, now time.Time) bool {
+	return e.old || t.absent || !t.returned.IsZero() && now.Before(t.returned.Add(min(lapse, t.config.Convergence)))
 }
 
-// keepMissing keeps a node that another owner has stored and the store has lost. It stays for the
-// convergence period, in which that owner can put it again.
+// keepMissing keeps a node that another owner has stored, or this one before its start, and that
+// the store has lost. It stays for the convergence period, in which it can be put again.
 func (t *Table) keepMissing(e *nodeEntry, now time.Time) {
 	if e.stored == nil || e.wantedNode() == nil || !t.isForeign(e.stored) {
 		return
@@ -82,8 +81,10 @@ func (t *Table) keepMissing(e *nodeEntry, now time.Time) {
 		return
 	}
 	e.ours = true
-	t.markOld(e)
-	t.converge = now.Add(t.config.Convergence)
+	if !e.old {
+		t.markOld(e)
+		t.converge = now.Add(t.config.Convergence)
+	}
 	t.setDue(e, t.converge)
 }
 
@@ -123,7 +124,7 @@ func (t *Table) ApplyChanges(nodes []store.VersionedNode, gone []store.DeletedKe
 		}
 		e.version = g.Version
 		t.setTried(e, false)
-		if t.mayHaveLapsed(now) {
+		if t.isUnheard(e, now) {
 			t.keepMissing(e, now)
 		}
 		t.noteLost(e)
@@ -256,9 +257,6 @@ func (t *Table) noteLost(e *nodeEntry) {
 		t.updateEntry(e, nil, e.sent, nil)
 		t.finishChange(c, nil)
 	default:
-		if e.old && e.wantedNode() == e.stored { // what the owner kept before its start ends in a store that is shared
-			t.noteExpired(e.stored, Convergence)
-		}
 		t.updateEntry(e, nil, e.sent, e.want)
 	}
 }

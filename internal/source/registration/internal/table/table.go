@@ -60,10 +60,8 @@ type Table struct {
 	dirty      []*serviceNodes
 	answers    []pendingAnswer
 	tombstones deletionVersions
-	leftovers  map[string]*ownerLeftovers // by owner
-	judged     time.Time                  // when leftovers were judged last
-	opened     uint32                     // how many streams were opened
-	kept       int64                      // the last version of StoreLocally
+	opened     uint32 // how many streams were opened
+	kept       int64  // the last version of StoreLocally
 	numbers    Numbers
 }
 
@@ -147,7 +145,7 @@ func New(config Config, now time.Time) *Table {
 	return &Table{
 		config: config, start: now, converge: now.Add(config.Convergence),
 		entries: make(map[node.Key]*nodeEntry), services: make(map[federation.FQDN]*serviceNodes),
-		quotas: make(map[quotaAccount]int), leftovers: make(map[string]*ownerLeftovers),
+		quotas:  make(map[quotaAccount]int),
 		numbers: Numbers{Expired: make(map[string]uint64), Refused: make(map[string]uint64)},
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 // ExpireDue expires what has a deadline at now or before.
 func (t *Table) ExpireDue(now time.Time) {
-	t.judgeLeft(now)
 	for {
 		item := t.due.Pop(now.Sub(t.start))
 		if item == nil {
@@ -82,7 +81,6 @@ func (t *Table) startLingering(e *nodeEntry, now time.Time) {
 // have been read meanwhile, so their nodes do not expire before another convergence period is over.
 func (t *Table) NoteSuspension(now time.Time) {
 	t.converge = now.Add(t.config.Convergence)
-	t.waitForLeft(now)
 	for _, e := range t.entries {
 		if !e.ours || e.isLingering() || e.wantedNode() == nil {
 			continue
@@ -170,5 +168,5 @@ func (t *Table) recheckStored(e *nodeEntry) *rules.Refusal {
 func (t *Table) isForbidden(e *nodeEntry) bool {
 	asked := *e.stored
 	asked.TTL = 0
-	return t.isLeft(e) || t.config.Rules.CheckStored(&asked) != nil || checkNode(e.stored, t.config.Policy) != nil
+	return t.config.Rules.CheckStored(&asked) != nil || checkNode(e.stored, t.config.Policy) != nil
 }

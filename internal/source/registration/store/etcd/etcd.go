@@ -54,20 +54,11 @@ type Config struct {
 	// Username and Password are for an etcd with authentication: both or none.
 	Username, Password string
 
-	// Owner is the name of this owner in its nodes. Nodes that an owner of this name has left
-	// behind get a whole lease when Run begins, so that their providers can register them again.
-	Owner string
-
 	// Lease is how long nodes outlive their owner: two thirds of it at least, because leases are
 	// renewed when a third is over. It is the convergence period. The ttl of nodes does not matter,
 	// because providers notice at once, or by pings, that an owner is gone. Etcd counts in whole
 	// seconds, and grants two of them at least.
 	Lease time.Duration
-
-	// Lifetime is for how long nodes that an owner of this name has left behind are kept at most,
-	// however often Run begins; 0 stands for ever. Other owners learn that these nodes were left
-	// behind, and need not wait for as long.
-	Lifetime time.Duration
 
 	// Logger may be nil.
 	Logger *slog.Logger
@@ -111,7 +102,6 @@ type Store struct {
 	away       bool      // etcd is away, and the watcher knows that
 	begun      string    // the last value of the marker; empty: none
 	replacedAt time.Time // when etcd was seen to have other data than before; zero: never
-	told       bool      // the watcher has had a state
 
 	revision atomic.Int64 // the last one that Run has seen; only Run changes it
 
@@ -119,7 +109,6 @@ type Store struct {
 	client *clientv3.Client     // nil before Run has connected, and after its end
 	asleep bool                 // Commit need not try
 	leases [spread]grantedLease // of the nodes of this owner
-	former []clientv3.LeaseID   // leases of an earlier run, to be renewed once
 }
 
 // New returns a store, which connects when it runs.

@@ -52,6 +52,7 @@ func urls(members []*realserver.Etcd) []string {
 // the store has not, and deletes what they have not any more.
 type owner struct {
 	store   *Store
+	name    string
 	watcher *storetest.Recorder
 	streams []uint64
 
@@ -69,11 +70,11 @@ func newOwner(t *testing.T, prefix string, number int, endpoints ...string) *own
 func newOwnerWith(t *testing.T, prefix string, number int, change func(*Config), endpoints ...string) *owner {
 	t.Helper()
 	s := newStore(t, func(c *Config) {
-		c.Owner, c.Prefix = fmt.Sprint("owner", number), prefix
+		c.Prefix = prefix
 		change(c)
 	}, endpoints...)
 	o := &owner{
-		store: s, streams: []uint64{uint64(10 * number), uint64(10*number + 1)},
+		store: s, name: fmt.Sprint("owner", number), streams: []uint64{uint64(10 * number), uint64(10*number + 1)},
 		want: make(map[node.Key]*node.Node), cleared: make(map[node.Key]bool),
 	}
 	o.watcher, _ = storetest.StartStore(t, s)
@@ -85,7 +86,7 @@ func (o *owner) register(service, number int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := storetest.NewNode(service, number, o.streams[number%len(o.streams)])
-	n.Owner = o.store.config.Owner
+	n.Owner = o.name
 	o.want[n.Key] = n
 }
 
@@ -109,7 +110,7 @@ func (o *owner) pending() (changes []store.Change) {
 		}
 	}
 	for key, have := range told.Nodes {
-		if have.Node.Owner == o.store.config.Owner && o.want[key] == nil {
+		if have.Node.Owner == o.name && o.want[key] == nil {
 			changes = append(changes, storetest.DeleteChange(key, have.Version))
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -65,9 +63,10 @@ func (s *Store) currentLeases() [spread]grantedLease {
 	return s.leases
 }
 
-// keepLeases renews the leases of this owner when a third of them is over, until ctx ends. Once it
-// also renews those that an owner of this name has left behind. It tries again in the next round
-// what fails, and does nothing while etcd is away. The client could renew leases itself, but its
+// keepLeases renews the leases of this owner when a third of them is over, until ctx ends. It tries
+// again in the next round what fails, and does nothing while etcd is away. It leaves alone the leases
+// of an owner that had this name before: they end when that owner has been gone for as long as they
+// last, however often owners of its name begin. The client could renew leases itself, but its
 // one stream for all leases may hang at a member that does not answer.
 func (s *Store) keepLeases(ctx context.Context, client *clientv3.Client) {
 	ticker := time.NewTicker(s.timing.keep)
@@ -82,13 +81,6 @@ func (s *Store) keepLeases(ctx context.Context, client *clientv3.Client) {
 			continue
 		}
 		s.renewLeases(ctx, client, s.config.Lease/3)
-		s.mu.Lock()
-		former := s.former
-		s.former = nil
-		s.mu.Unlock()
-		for _, id := range former { // a lease that is not renewed ends by itself
-			s.adoptLease(ctx, client, id)
-		}
 	}
 }
 
@@ -119,35 +111,6 @@ func (s *Store) renewLeases(ctx context.Context, client *clientv3.Client, since 
 		})
 	}
 	_ = group.Wait() // none fails
-}
-
-// adoptLease renews a lease that an owner of this name has left behind, unless its nodes would
-// become older than Config.Lifetime. A key that belongs to the lease says since when its nodes wait
-// and of which owner they are, so that other owners need not wait for as long.
-func (s *Store) adoptLease(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) {
-	asking, cancel := context.WithTimeout(ctx, s.timing.call)
-	defer cancel()
-	left, err := client.TimeToLive(asking, id)
-	if err != nil || left.TTL <= 0 {
-		return
-	}
-	now := time.Now()
-	heard := now.Unix() - (left.GrantedTTL - left.TTL)
-	key := fmt.Sprintf("%s%x", s.leftPrefix(), int64(id))
-	reply, err := client.Txn(asking).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-		Then(clientv3.OpPut(key, fmt.Sprintf("%d %s", heard, s.config.Owner), clientv3.WithLease(id))).Else(clientv3.OpGet(key)).Commit()
-	if err != nil {
-		return
-	}
-	if !reply.Succeeded {
-		since, _, _ := strings.Cut(string(reply.Responses[0].GetResponseRange().GetKvs()[0].GetValue()), " ")
-		if heard, err = strconv.ParseInt(since, 10, 64); err != nil {
-			return
-		}
-	}
-	if s.config.Lifetime == 0 || !now.Add(s.config.Lease).After(time.Unix(heard, 0).Add(s.config.Lifetime)) {
-		_ = s.renewLease(ctx, client, id)
-	}
 }
 
 // renewLease keeps a lease alive once.

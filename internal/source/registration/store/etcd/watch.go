@@ -1,11 +1,10 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,9 +28,6 @@ var (
 )
 
 func (s *Store) nodesPrefix() string { return s.config.Prefix + "/nodes/" }
-
-// leftPrefix returns the prefix of keys which say of a lease that its owner has begun anew.
-func (s *Store) leftPrefix() string { return s.config.Prefix + "/left/" }
 
 // markerKey returns the key whose value says that providers have had the time to register. An etcd
 // without that key is new, or has lost its data.
@@ -61,49 +57,30 @@ func (s *Store) probeOnce(ctx context.Context, client *clientv3.Client) probeRep
 	return p
 }
 
-// prefixSnapshot is everything that etcd has below the prefix, at one revision.
-type prefixSnapshot struct {
-	nodes    []store.VersionedNode
-	former   []clientv3.LeaseID // leases of nodes of this owner's earlier streams
-	left     []*mvccpb.KeyValue
-	revision int64
-}
-
-// readSnapshot returns everything that etcd has below the prefix.
-func (s *Store) readSnapshot(ctx context.Context, client *clientv3.Client) (all prefixSnapshot, err error) {
-	former := make(map[clientv3.LeaseID]bool)
-	for from, end := s.nodesPrefix(), clientv3.GetPrefixRangeEnd(s.nodesPrefix()); ; {
-		reply, err := s.readPage(ctx, client, from, end, all.revision)
+// readNodes returns all nodes that etcd has, at one revision.
+func (s *Store) readNodes(ctx context.Context, client *clientv3.Client) (nodes []store.VersionedNode, revision int64, err error) {
+	for from := s.nodesPrefix(); ; {
+		reply, err := s.readPage(ctx, client, from, revision)
 		if err != nil {
-			return all, err
+			return nil, 0, err
 		}
-		if all.revision == 0 {
-			all.revision = reply.Header.GetRevision()
-		}
+		revision = cmp.Or(revision, reply.Header.GetRevision())
 		for _, kv := range reply.Kvs {
-			n := s.parseNode(kv)
-			if n == nil {
-				continue
-			}
-			all.nodes = append(all.nodes, store.VersionedNode{Node: n, Version: kv.GetModRevision()})
-			if lease := clientv3.LeaseID(kv.GetLease()); n.Owner == s.config.Owner && lease != clientv3.NoLease {
-				former[lease] = true
+			if n := s.parseNode(kv); n != nil {
+				nodes = append(nodes, store.VersionedNode{Node: n, Version: kv.GetModRevision()})
 			}
 		}
 		if !reply.More || len(reply.Kvs) == 0 {
-			all.former = slices.Collect(maps.Keys(former))
-			if reply, err = s.readPage(ctx, client, s.leftPrefix(), clientv3.GetPrefixRangeEnd(s.leftPrefix()), all.revision); err == nil {
-				all.left = reply.Kvs
-			}
-			return all, err
+			return nodes, revision, nil
 		}
 		from = string(reply.Kvs[len(reply.Kvs)-1].GetKey()) + "\x00"
 	}
 }
 
-func (s *Store) readPage(ctx context.Context, client *clientv3.Client, from, end string, revision int64) (*clientv3.GetResponse, error) {
+func (s *Store) readPage(ctx context.Context, client *clientv3.Client, from string, revision int64) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, onePage)
 	defer cancel()
+	end := clientv3.GetPrefixRangeEnd(s.nodesPrefix())
 	return client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
 }
 
@@ -128,16 +105,16 @@ func (s *Store) followState(ctx context.Context, client *clientv3.Client, w stor
 	if p.err != nil {
 		return p.err
 	}
-	all, err := s.readSnapshot(ctx, client)
+	nodes, revision, err := s.readNodes(ctx, client)
 	if err != nil {
 		return err
 	}
 	if s.hasOtherData(p) {
 		s.replacedAt = time.Now()
 	}
-	s.revision.Store(all.revision)
+	s.revision.Store(revision)
 	s.begun = p.begun
-	s.tellState(w, all)
+	s.tellState(w, nodes)
 
 	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	var wg sync.WaitGroup
@@ -150,8 +127,7 @@ func (s *Store) followState(ctx context.Context, client *clientv3.Client, w stor
 	// falling behind a compaction.
 	opened := make(chan clientv3.WatchChan, 1)
 	wg.Go(func() {
-		opened <- client.Watch(watching, s.leftPrefix(), clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.nodesPrefix())), // and the nodes
-			clientv3.WithRev(all.revision+1), clientv3.WithProgressNotify())
+		opened <- client.Watch(watching, s.nodesPrefix(), clientv3.WithPrefix(), clientv3.WithRev(revision+1), clientv3.WithProgressNotify())
 	})
 	var events clientv3.WatchChan // nil until it is open
 	since := time.Now()
@@ -232,23 +208,14 @@ func (s *Store) setMarker(ctx context.Context, client *clientv3.Client) error {
 	return nil // the next probe has the value
 }
 
-// tellState passes the whole content of etcd to the watcher, and with it that etcd answers. The
-// first time, it lets the leases be renewed that an owner of this name has left behind, so that its
-// providers have as long as a lease to come back.
-func (s *Store) tellState(w store.Watcher, all prefixSnapshot) {
+// tellState passes all nodes that etcd has to the watcher, and with them that etcd answers.
+func (s *Store) tellState(w store.Watcher, nodes []store.VersionedNode) {
 	s.heard = time.Now()
 	s.mu.Lock()
 	s.asleep = false
-	if !s.told {
-		s.former = all.former
-	}
 	s.mu.Unlock()
-	s.told = true
 	// An older copy of the data has the marker, but not what came after it.
-	w.SetState(all.nodes, s.begun != "" && time.Since(s.replacedAt) >= s.config.Lease)
-	for _, kv := range all.left {
-		tellLeft(w, kv)
-	}
+	w.SetState(nodes, s.begun != "" && time.Since(s.replacedAt) >= s.config.Lease)
 	if s.away {
 		s.away = false
 		w.SetAway(nil)
@@ -262,33 +229,18 @@ func (s *Store) tellEvents(w store.Watcher, events []*clientv3.Event) {
 		gone  []store.DeletedKey
 	)
 	for _, event := range events {
-		version, key := event.GetKv().GetModRevision(), string(event.GetKv().GetKey())
-		put := event.GetType() == clientv3.EventTypePut
-		if !strings.HasPrefix(key, s.nodesPrefix()) {
-			if put && strings.HasPrefix(key, s.leftPrefix()) {
-				tellLeft(w, event.GetKv())
-			}
-			continue
-		}
-		if put {
+		version := event.GetKv().GetModRevision()
+		if event.GetType() == clientv3.EventTypePut {
 			if n := s.parseNode(event.GetKv()); n != nil {
 				nodes = append(nodes, store.VersionedNode{Node: n, Version: version})
 			}
 			continue
 		}
-		if key, err := node.ParseKey(strings.TrimPrefix(key, s.nodesPrefix())); err == nil { // else parseNode has told of it
+		if key, err := node.ParseKey(strings.TrimPrefix(string(event.GetKv().GetKey()), s.nodesPrefix())); err == nil { // else parseNode has told of it
 			gone = append(gone, store.DeletedKey{Key: key, Version: version})
 		}
 	}
 	if len(nodes)+len(gone) > 0 {
 		w.ApplyChanges(nodes, gone)
-	}
-}
-
-// tellLeft passes a key that adoptLease has put to the watcher. A key that an older version has put
-// names no owner.
-func tellLeft(w store.Watcher, kv *mvccpb.KeyValue) {
-	if _, owner, ok := strings.Cut(string(kv.GetValue()), " "); ok {
-		w.OwnerRestarted(owner, kv.GetCreateRevision())
 	}
 }

@@ -47,12 +47,11 @@ type Recorder struct {
 	away     error
 	awayed   int
 	lost     []node.Key // all that were withdrawn, one after the other
-	left     map[string]int64
 }
 
 // NewRecorder returns a recorder that has been told nothing.
 func NewRecorder(tb testing.TB) *Recorder {
-	return &Recorder{tb: tb, nodes: make(map[node.Key]store.VersionedNode), gone: make(map[node.Key]int64), left: make(map[string]int64)}
+	return &Recorder{tb: tb, nodes: make(map[node.Key]store.VersionedNode), gone: make(map[node.Key]int64)}
 }
 
 // recordCall calls f while nothing else is told.
@@ -110,16 +109,6 @@ func (r *Recorder) ApplyChanges(nodes []store.VersionedNode, gone []store.Delete
 	})
 }
 
-// OwnerRestarted is that of store.Watcher.
-func (r *Recorder) OwnerRestarted(owner string, version int64) {
-	r.recordCall("OwnerRestarted", func() {
-		if r.states == 0 {
-			r.tb.Error("OwnerRestarted is called before SetState")
-		}
-		r.left[owner] = max(r.left[owner], version)
-	})
-}
-
 // SetAway is that of store.Watcher.
 func (r *Recorder) SetAway(reason error) {
 	r.recordCall("SetAway", func() {
@@ -144,14 +133,13 @@ type ToldState struct {
 	Complete bool                             // of the last SetState
 	Away     error                            // of the last call of SetAway
 	Awayed   int                              // calls of SetAway with a reason
-	Left     map[string]int64                 // by owner, before which version it has left something behind
 }
 
 // Told returns what the store has told so far.
 func (r *Recorder) Told() ToldState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return ToldState{maps.Clone(r.nodes), slices.Clone(r.lost), r.states, r.complete, r.away, r.awayed, maps.Clone(r.left)}
+	return ToldState{maps.Clone(r.nodes), slices.Clone(r.lost), r.states, r.complete, r.away, r.awayed}
 }
 
 // Wait waits until what the store has told fulfils a condition, as await.Until does.
