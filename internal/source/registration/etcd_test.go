@@ -49,7 +49,7 @@ func (r *inEtcd) store(url string) *etcd.Store {
 }
 
 func (r *inEtcd) open(owner int) registration.Config {
-	return registration.Config{Store: r.store("http://"+r.gates[owner].Address), Convergence: shortLease}
+	return registration.Config{Store: r.store("http://" + r.gates[owner].Address), Convergence: shortLease}
 }
 
 func (r *inEtcd) away(owner int) {

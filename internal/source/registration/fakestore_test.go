@@ -162,7 +162,7 @@ func (s *fakeStore) Commit(_ context.Context, changes []store.Change) ([]store.C
 func (c *cluster) apply(change store.Change, by *fakeStore) store.CommitOutcome {
 	before := c.nodes[change.Key]
 	if before.Version != change.Before {
-		return store.CommitOutcome{Version: before.Version, Conflict: true}
+		return store.CommitOutcome{Conflict: true}
 	}
 	c.revision++
 	var event any

@@ -74,6 +74,6 @@ type Change struct {
 
 // CommitOutcome says whether a change was made.
 type CommitOutcome struct {
-	Version  int64 // of the key now, or of its deletion
+	Version  int64 // of the key now, or of its deletion; 0 in a conflict
 	Conflict bool  // the key has another version than Change.Before, which the watcher has got or will get
 }

@@ -1,10 +1,10 @@
 // Package etcd keeps registered nodes in etcd, where any number of owners share them.
 //
 // A node is the value of a key PREFIX/nodes/SERVICE/URI, and its version is the revision
-// of etcd that has changed the key last. The nodes of an owner belong to a few leases, which the owner
+// of etcd that has changed the key last. The nodes of an owner belong to one lease, which the owner
 // keeps alive as long as it lives, whatever happens to its providers: the source deletes a node
-// that expires. So the leases end only with their owner, and the nodes that no other owner has put again
-// by then go with them.
+// that expires. So the lease ends only with its owner, and the nodes that no other owner has put again
+// by then go with it.
 //
 // A lease is lost, although its owner lives, when the owner cannot reach etcd for longer than the lease
 // lasts. Then its nodes are gone from etcd, and every watcher learns that. The source puts the nodes
@@ -88,10 +88,10 @@ var (
 	errNoAnswer = errors.New("no answer in time, perhaps there is no leader")
 )
 
-// Store is a store.Store in etcd. It keeps the client, the leases of this owner and the last
+// Store is a store.Store in etcd. It keeps the client, the lease of this owner and the last
 // revision, and no nodes: those are in etcd and in the table of the source. Run changes what it
-// owns, and the goroutine that renews leases and Commit change the rest under mu. There are at most
-// spread leases. Its methods may be called from any goroutine, within what store.Store says.
+// owns, and the goroutine that renews the lease and Commit change the rest under mu. Its methods may be
+// called from any goroutine, within what store.Store says.
 type Store struct {
 	config Config
 	timing storeTiming
@@ -99,16 +99,16 @@ type Store struct {
 
 	// Owned by Run.
 	heard      time.Time // when etcd answered last
-	away       bool      // etcd is away, and the watcher knows that
 	begun      string    // the last value of the marker; empty: none
 	replacedAt time.Time // when etcd was seen to have other data than before; zero: never
 
-	revision atomic.Int64 // the last one that Run has seen; only Run changes it
+	// Only Run changes them.
+	client   atomic.Pointer[clientv3.Client] // nil before Run has connected, and after its end
+	revision atomic.Int64                    // the last one that Run has seen
+	away     atomic.Bool                     // etcd is away, and the watcher knows that
 
-	mu     sync.Mutex
-	client *clientv3.Client     // nil before Run has connected, and after its end
-	asleep bool                 // Commit need not try
-	leases [spread]grantedLease // of the nodes of this owner
+	mu    sync.Mutex // guards the field below
+	lease grantedLease
 }
 
 // New returns a store, which connects when it runs.
@@ -131,9 +131,7 @@ func (s *Store) Run(ctx context.Context, w store.Watcher) {
 	s.heard = time.Now()
 	var client *clientv3.Client
 	defer func() {
-		s.mu.Lock()
-		s.client = nil
-		s.mu.Unlock()
+		s.client.Store(nil)
 		if client != nil {
 			_ = client.Close() // the error is that of its context
 		}
@@ -142,10 +140,8 @@ func (s *Store) Run(ctx context.Context, w store.Watcher) {
 		err := error(nil)
 		if client == nil {
 			if client, err = s.openClient(ctx); err == nil {
-				s.mu.Lock()
-				s.client = client
-				s.mu.Unlock()
-				wg.Go(func() { s.keepLeases(ctx, client) })
+				s.client.Store(client)
+				wg.Go(func() { s.keepLease(ctx, client) })
 			}
 		}
 		if err == nil {
@@ -159,17 +155,14 @@ func (s *Store) Run(ctx context.Context, w store.Watcher) {
 // noteFailure records why the state cannot be followed, and tells the watcher if that has been so
 // for too long.
 func (s *Store) noteFailure(ctx context.Context, client *clientv3.Client, w store.Watcher, err error) {
-	if s.away || time.Since(s.heard) < s.timing.patience {
+	if s.away.Load() || time.Since(s.heard) < s.timing.patience {
 		return
 	}
 	err = s.failureReason(ctx, client, err)
 	if ctx.Err() != nil {
 		return
 	}
-	s.away = true
-	s.mu.Lock()
-	s.asleep = true
-	s.mu.Unlock()
+	s.away.Store(true)
 	w.SetAway(fmt.Errorf("etcd: %w", err))
 }
 
@@ -182,10 +175,9 @@ func (s *Store) failureReason(ctx context.Context, client *clientv3.Client, err 
 	if client == nil {
 		return errNoAnswer
 	}
-	err = callWithin(ctx, s.timing.probe, func(ctx context.Context) error {
-		_, err := grpc_health_v1.NewHealthClient(client.ActiveConnection()).Check(ctx, new(grpc_health_v1.HealthCheckRequest))
-		return err
-	})
+	ctx, cancel := context.WithTimeout(ctx, s.timing.probe)
+	defer cancel()
+	_, err = grpc_health_v1.NewHealthClient(client.ActiveConnection()).Check(ctx, new(grpc_health_v1.HealthCheckRequest))
 	if st := status.Convert(err); st.Code() == codes.Unavailable {
 		return errors.New(st.Message())
 	}
@@ -194,12 +186,10 @@ func (s *Store) failureReason(ctx context.Context, client *clientv3.Client, err 
 
 // connectedClient returns the client, or an error while etcd is away.
 func (s *Store) connectedClient() (*clientv3.Client, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.client == nil || s.asleep {
-		return nil, errAway
+	if client := s.client.Load(); client != nil && !s.away.Load() {
+		return client, nil
 	}
-	return s.client, nil
+	return nil, errAway
 }
 
 // openClient returns a client, which asks etcd for nothing yet, unless there is a password.
@@ -224,21 +214,10 @@ func (s *Store) openClient(ctx context.Context) (*clientv3.Client, error) {
 	})
 }
 
-// askAnyMember returns the answer to a request. Where the first request is not answered in time, it
-// makes as many at once as there are members, because the client sends requests to members in turn,
-// and a member that hangs keeps those that it gets.
-func askAnyMember[T any](ctx context.Context, s *Store, request func(context.Context) (T, error)) (T, error) {
-	for at := 1; ; at = len(s.config.Endpoints) {
-		reply, err := firstAnswer(ctx, s.timing.probe, at, request)
-		if err == nil || at == len(s.config.Endpoints) || ctx.Err() != nil {
-			return reply, err
-		}
-	}
-}
-
-// firstAnswer makes a request at times at once, and returns the first answer.
-func firstAnswer[T any](ctx context.Context, limit time.Duration, at int, request func(context.Context) (T, error)) (reply T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// askMembers makes a request as many times at once as there are members, and returns the first answer.
+// The client sends requests to members in turn, and a member that hangs keeps those that it gets.
+func askMembers[T any](ctx context.Context, s *Store, request func(context.Context) (T, error)) (reply T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timing.probe)
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	defer cancel() // the others end at once
@@ -246,24 +225,18 @@ func firstAnswer[T any](ctx context.Context, limit time.Duration, at int, reques
 		reply T
 		err   error
 	}
-	answers := make(chan answer, at)
-	for range at {
+	answers := make(chan answer, len(s.config.Endpoints))
+	for range s.config.Endpoints {
 		asking.Go(func() {
 			reply, err := request(ctx)
 			answers <- answer{reply, err}
 		})
 	}
-	for range at {
+	for range s.config.Endpoints {
 		a := <-answers
 		if reply, err = a.reply, a.err; err == nil {
 			break
 		}
 	}
 	return reply, err
-}
-
-func callWithin(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return f(ctx)
 }

@@ -46,7 +46,7 @@ type probeReply struct {
 // probeOnce returns the answer of etcd to a probe. Only a leader with a quorum answers.
 func (s *Store) probeOnce(ctx context.Context, client *clientv3.Client) probeReply {
 	p := probeReply{known: s.revision.Load()}
-	reply, err := askAnyMember(ctx, s, func(ctx context.Context) (*clientv3.GetResponse, error) { return client.Get(ctx, s.markerKey()) })
+	reply, err := askMembers(ctx, s, func(ctx context.Context) (*clientv3.GetResponse, error) { return client.Get(ctx, s.markerKey()) })
 	if err != nil {
 		return probeReply{err: err}
 	}
@@ -211,13 +211,10 @@ func (s *Store) setMarker(ctx context.Context, client *clientv3.Client) error {
 // tellState passes all nodes that etcd has to the watcher, and with them that etcd answers.
 func (s *Store) tellState(w store.Watcher, nodes []store.VersionedNode) {
 	s.heard = time.Now()
-	s.mu.Lock()
-	s.asleep = false
-	s.mu.Unlock()
+	wasAway := s.away.Swap(false)
 	// An older copy of the data has the marker, but not what came after it.
 	w.SetState(nodes, s.begun != "" && time.Since(s.replacedAt) >= s.config.Lease)
-	if s.away {
-		s.away = false
+	if wasAway {
 		w.SetAway(nil)
 	}
 }
