@@ -9,10 +9,9 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
-	"github.com/hamlet-federation/coredns-federation/internal/source/registration/internal/table"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
 // silent is a part that nobody looks at.
@@ -29,13 +28,13 @@ func TestPause(t *testing.T) {
 		s.startTable(&silent{})
 		s.table.SetState(nil, true, time.Now())
 		id, _ := federation.ParseID("web.example")
-		var answers []table.Answer
-		stream := s.table.OpenStream([]federation.ID{id}, netip.Addr{}, func(a table.Answer) { answers = append(answers, a) })
-		active := table.Active{NodeText: table.NodeText{Service: "web.example", Node: "https://192.0.2.1"}}
+		stream := s.table.OpenStream([]federation.ID{id}, netip.Addr{}, func(*registrationv1.RegisterResponse) {})
 		register := func() {
 			s.mu.Lock()
 			defer s.unlockAndPublish()
-			must.Do(t, s.table.Register(stream, s.table.JudgeActive(r, stream, &active), time.Now()))
+			if refusal := s.table.Register(stream, &registrationv1.Active{Service: "web.example", Node: "https://192.0.2.1"}, time.Now()); refusal != nil {
+				t.Error(refusal)
+			}
 		}
 		register()
 		time.Sleep(30 * time.Second) // the ttl is over

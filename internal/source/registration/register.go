@@ -23,7 +23,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/internal/table"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
-	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/internal/wake"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
@@ -308,33 +307,23 @@ func (c *providerSession) isFull() bool {
 	return c.unsent >= maxAnswers || c.bytes >= maxAnswerText
 }
 
-func activeOf(m *registrationv1.Active) table.Active {
-	return table.Active{
-		NodeText: table.NodeText{Service: m.GetService(), Node: m.GetNode()}, TTL: m.GetTtl().AsDuration(),
-		Metadata: m.GetMetadata(), Instance: m.GetInstance(), Description: m.GetDescription(),
-	}
-}
-
 // refreshActive renews the deadline of a node, if the Active changes nothing, and reports whether
 // that is so.
-func (c *providerSession) refreshActive(m *registrationv1.Active) bool {
-	a := activeOf(m)
+func (c *providerSession) refreshActive(a *registrationv1.Active) bool {
 	s := c.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.table.RefreshNode(c.record, &a, time.Now())
+	return s.table.RefreshNode(c.record, a, time.Now())
 }
 
 // registerActive registers or changes the node of an Active.
-func (c *providerSession) registerActive(m *registrationv1.Active) {
-	a := activeOf(m)
+func (c *providerSession) registerActive(a *registrationv1.Active) {
 	s := c.source
-	offer := s.table.JudgeActive(s.rules.Load(), c.record, &a)
 	s.mu.Lock()
-	err := s.table.Register(c.record, offer, time.Now())
+	refusal := s.table.Register(c.record, a, time.Now())
 	s.unlockAndPublish()
-	if refusal, ok := errors.AsType[rules.Refusal](err); ok {
-		c.log.Warn("registration refused", "service", safetext.Printable(a.Service), "node", safetext.Printable(a.Node),
+	if refusal != nil {
+		c.log.Warn("registration refused", "service", safetext.Printable(a.GetService()), "node", safetext.Printable(a.GetNode()),
 			"rule", refusal.Rule, "reason", refusal.FullReason())
 	}
 }
@@ -347,10 +336,9 @@ func (c *providerSession) clearNode(m *registrationv1.Clear) {
 	s.unlockAndPublish()
 }
 
-// sendAnswer puts an answer into the queue. It is called with the mutex of the source held.
-func (c *providerSession) sendAnswer(a table.Answer) {
-	c.queueMessages(responseOf(a))
-}
+// sendAnswer puts an answer into the queue, or with nil the end. It is called with the mutex of the
+// source held.
+func (c *providerSession) sendAnswer(m *registrationv1.RegisterResponse) { c.queueMessages(m) }
 
 // queueMessages puts messages into the queue and wakes the writer.
 func (c *providerSession) queueMessages(messages ...*registrationv1.RegisterResponse) {
@@ -395,23 +383,4 @@ func (c *providerSession) writeQueue(ctx context.Context) error {
 			wake.Up(c.room)
 		}
 	}
-}
-
-// responseOf returns the message for an answer, or nil for Done.
-func responseOf(a table.Answer) *registrationv1.RegisterResponse {
-	switch a.Kind {
-	case table.Granted:
-		return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Granted{Granted: &registrationv1.Granted{
-			Service: a.Service, Node: a.Node, Ttl: durationpb.New(a.TTL), Uri: a.URI,
-		}}}
-	case table.Refused:
-		return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Refused{Refused: &registrationv1.Refused{
-			Service: a.Service, Node: a.Node, Rule: a.Refusal.Rule, Reason: a.Refusal.Reason,
-		}}}
-	case table.Expired:
-		return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Expired{Expired: &registrationv1.Expired{
-			Service: a.Service, Node: a.Node,
-		}}}
-	}
-	return nil
 }

@@ -207,7 +207,7 @@ func (s *Source) SetRules(r *rules.Rules) {
 	if s.table == nil {
 		return
 	}
-	s.table.SetRules(r, func(n *node.Node, refusal rules.Refusal) {
+	s.table.SetRules(r, func(n *node.Node, refusal *rules.Refusal) {
 		s.log.Warn("the rules do not allow a node any more", "provider", n.Provider, "service", n.Service, "node", n.URI,
 			"rule", refusal.Rule, "reason", refusal.FullReason())
 	})

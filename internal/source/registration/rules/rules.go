@@ -47,26 +47,23 @@ type Grant struct {
 	Quota    int // how many nodes the identity may have under the rule
 }
 
-// Refusal is the error of a request that is refused.
-type Refusal struct { //nolint:errname // what the protocol calls it
+// Refusal says why a request is refused.
+type Refusal struct {
 	Rule   string // one of the words above
 	Reason string // for the provider; names what the provider has asked for, and the owner's rule if one decided
 	Detail string // for the owner alone: what the rules allow instead; or empty
 }
 
-// Error returns the word and the full reason, for the owner.
-func (r Refusal) Error() string { return r.Rule + ": " + r.FullReason() }
-
 // FullReason returns the reason with the detail, for the owner.
-func (r Refusal) FullReason() string {
+func (r *Refusal) FullReason() string {
 	if r.Detail == "" {
 		return r.Reason
 	}
 	return r.Reason + "; " + r.Detail
 }
 
-func refusef(word, format string, args ...any) error {
-	return Refusal{Rule: word, Reason: fmt.Sprintf(format, args...)}
+func refusef(word, format string, args ...any) *Refusal {
+	return &Refusal{Rule: word, Reason: fmt.Sprintf(format, args...)}
 }
 
 // Rules are compiled rules. They never change, so goroutines share them. The zero
@@ -109,14 +106,14 @@ func (p *providerPattern) Matches(id federation.ID) bool {
 
 // Judge returns the grant of the first rule that names one of the identities and the service, or a
 // Refusal.
-func (r *Rules) Judge(q Request) (Grant, error) { return r.judgeRequest(q, false) }
+func (r *Rules) Judge(q Request) (Grant, *Refusal) { return r.judgeRequest(q, false) }
 
 // CheckStored returns the Refusal of a stored node that may no longer be registered, or nil. A rule
 // that allows the address of the connection allows each IP address here, because a stored node does
 // not have the address from which its provider connected.
-func (r *Rules) CheckStored(n *node.Node) error {
-	_, err := r.judgeRequest(Request{IDs: []federation.ID{n.Provider}, Service: n.Service, URI: n.URI, TTL: n.TTL}, true)
-	return err
+func (r *Rules) CheckStored(n *node.Node) *Refusal {
+	_, refusal := r.judgeRequest(Request{IDs: []federation.ID{n.Provider}, Service: n.Service, URI: n.URI, TTL: n.TTL}, true)
+	return refusal
 }
 
 // MayName reports whether any rule names the service, for any provider.
@@ -127,7 +124,7 @@ func (r *Rules) MayName(service federation.FQDN) bool {
 }
 
 // judgeRequest returns the result of Judge or, with anyPeer, of CheckStored.
-func (r *Rules) judgeRequest(q Request, anyPeer bool) (Grant, error) {
+func (r *Rules) judgeRequest(q Request, anyPeer bool) (Grant, *Refusal) {
 	if q.Service.IsZero() || q.URI == (node.URI{}) {
 		return Grant{}, refusef(Malformed, "a node has a service and a URI")
 	}
@@ -196,7 +193,7 @@ func (r *compiledRule) allowsAddress(q *Request, p *capture.ID, id federation.ID
 func unmapPeer(peer netip.Addr) netip.Addr { return peer.Unmap().WithZone("") }
 
 // grantRequest returns the grant of the rule to an identity that it names, or why the rule refuses.
-func (r *compiledRule) grantRequest(q *Request, id federation.ID, allowed bool) (Grant, error) {
+func (r *compiledRule) grantRequest(q *Request, id federation.ID, allowed bool) (Grant, *Refusal) {
 	ttl := q.TTL
 	switch {
 	case !allowed:
@@ -214,8 +211,8 @@ const mostShown = 3
 
 // addressRefusal returns why the rule refuses the address. The reason, which the provider gets,
 // names no other allowed address than that of the connection.
-func (r *compiledRule) addressRefusal(q *Request) Refusal {
-	refusal := Refusal{Rule: Address, Reason: fmt.Sprintf("rule %s does not allow the address %s", r.name, q.URI.Address)}
+func (r *compiledRule) addressRefusal(q *Request) *Refusal {
+	refusal := refusef(Address, "rule %s does not allow the address %s", r.name, q.URI.Address)
 	if r.peer {
 		refusal.Reason += "; it allows that of the connection"
 		if q.Peer.IsValid() {
@@ -244,7 +241,7 @@ func firstEntries(list []string) string {
 }
 
 // unnamedRefusal returns the refusal of a request for which no rule decides.
-func (r *Rules) unnamedRefusal(q *Request) error {
+func (r *Rules) unnamedRefusal(q *Request) *Refusal {
 	var ids, reasons []string
 	for _, id := range q.IDs {
 		if id == (federation.ID{}) {
@@ -269,7 +266,7 @@ func (r *Rules) unnamedRefusal(q *Request) error {
 	case reasons == nil:
 		return refusef(NoRule, "no rule names %s", firstEntries(ids))
 	}
-	return Refusal{
+	return &Refusal{
 		Rule: NoRule, Reason: fmt.Sprintf("no rule lets %s register %s", firstEntries(ids), nameOf(q.Service)), Detail: strings.Join(reasons, "; "),
 	}
 }

@@ -8,10 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -30,68 +33,78 @@ func configOf(r *rules.Rules) Config {
 }
 
 // opened returns a table that knows nothing yet, and a stream with its last answer.
-func opened(t *testing.T, r *rules.Rules) (table *Table, s *Stream, last *Answer) {
+func opened(t *testing.T, r *rules.Rules) (table *Table, s *Stream, last **registrationv1.RegisterResponse) {
 	t.Helper()
 	id := must.Get(federation.ParseID("spiffe://acme.example/web"))(t)
-	table, last = New(configOf(r), time.Now()), &Answer{}
-	return table, table.OpenStream([]federation.ID{id}, netip.MustParseAddr("192.0.2.1"), func(a Answer) { *last = a }), last
+	table, last = New(configOf(r), time.Now()), new(*registrationv1.RegisterResponse)
+	return table, table.OpenStream([]federation.ID{id}, netip.MustParseAddr("192.0.2.1"), func(m *registrationv1.RegisterResponse) { *last = m }), last
 }
 
-// What is wrong with an Active stays wrong when the rules change between its two
-// judgements, whatever the rules before have said of it.
-func TestRulesChangeBetweenJudgements(t *testing.T) {
-	for _, before := range []string{"*.acme.example", "*.other.example"} {
-		for name, tt := range map[string]struct {
-			active Active
-			rule   string
-		}{
-			"description": {Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.1:1"}, Description: strings.Repeat("x", 1000)}, rules.Malformed},
-			"instance":    {Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.1:1"}, Instance: "a..b"}, rules.Malformed},
-			"metadata":    {Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.1:1"}, Metadata: map[string]string{"a": strings.Repeat("x", 5000)}}, rules.Malformed},
-			"address":     {Active{NodeText: NodeText{"web.acme.example", "tcp://127.0.0.1:1"}}, rules.Address},
-		} {
-			first, second := rulesFor(t, before), rulesFor(t, "web.acme.example")
-			table, s, last := opened(t, first)
-			offer := table.JudgeActive(first, s, &tt.active)
-			table.SetRules(second, nil)
-			err := table.Register(s, offer, time.Now())
-			if last.Kind != Refused || last.Refusal.Rule != tt.rule || table.Numbers().Pending != 0 {
-				t.Errorf("%s, %s before: %v, told %+v", name, before, err, *last)
-			}
+// activeOf returns an Active of a node, with a change.
+func activeOf(service, node string, change func(*registrationv1.Active)) *registrationv1.Active {
+	a := &registrationv1.Active{Service: service, Node: node}
+	change(a)
+	return a
+}
+
+// register registers a node that may be registered.
+func register(t *testing.T, table *Table, s *Stream, a *registrationv1.Active) {
+	t.Helper()
+	if refusal := table.Register(s, a, time.Now()); refusal != nil {
+		t.Fatal(refusal)
+	}
+}
+
+// What no rule can allow is refused by the word for it.
+func TestRefusedWhateverTheRules(t *testing.T) {
+	for name, tt := range map[string]struct {
+		active *registrationv1.Active
+		rule   string
+	}{
+		"service":     {activeOf("web..example", "tcp://192.0.2.1:1", func(*registrationv1.Active) {}), rules.Malformed},
+		"node":        {activeOf("web.acme.example", "192.0.2.1:1", func(*registrationv1.Active) {}), rules.Malformed},
+		"description": {activeOf("web.acme.example", "tcp://192.0.2.1:1", func(a *registrationv1.Active) { a.Description = strings.Repeat("x", 1000) }), rules.Malformed},
+		"instance":    {activeOf("web.acme.example", "tcp://192.0.2.1:1", func(a *registrationv1.Active) { a.Instance = "a..b" }), rules.Malformed},
+		"metadata": {activeOf("web.acme.example", "tcp://192.0.2.1:1", func(a *registrationv1.Active) {
+			a.Metadata = map[string]string{"a": strings.Repeat("x", 5000)}
+		}), rules.Malformed},
+		"address": {activeOf("web.acme.example", "tcp://127.0.0.1:1", func(*registrationv1.Active) {}), rules.Address},
+	} {
+		table, s, last := opened(t, rulesFor(t, "*.acme.example"))
+		refusal := table.Register(s, tt.active, time.Now())
+		if refusal == nil || refusal.Rule != tt.rule || (*last).GetRefused().GetRule() != tt.rule || table.Numbers().Pending != 0 {
+			t.Errorf("%s: %v, told %v", name, refusal, *last)
 		}
 	}
 }
 
 // A node that is refused while it is published, as it is stored, is not granted afterwards.
 func TestRefusedBeforeGranted(t *testing.T) {
-	r := rulesFor(t, "*.acme.example")
-	table, s, last := opened(t, r)
-	active := Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.1:1"}}
-	must.Do(t, table.Register(s, table.JudgeActive(r, s, &active), time.Now()))
+	table, s, last := opened(t, rulesFor(t, "*.acme.example"))
+	active := &registrationv1.Active{Service: "web.acme.example", Node: "tcp://192.0.2.1:1"}
+	register(t, table, s, active)
 	table.StoreLocally(time.Now())
 	waiting := table.TakeAnswers()
-	active.TTL = time.Hour
-	if err := table.Register(s, table.JudgeActive(r, s, &active), time.Now()); err == nil {
+	active.Ttl = durationpb.New(time.Hour)
+	if table.Register(s, active, time.Now()) == nil {
 		t.Fatal("a ttl of an hour is taken")
 	}
 	table.DeliverAnswers(waiting)
-	if last.Kind != Refused {
-		t.Errorf("the provider was told %+v", *last)
+	if (*last).GetRefused() == nil {
+		t.Errorf("the provider was told %v", *last)
 	}
 }
 
 // A provider that registers and clears again and again, while the store is away, takes no
 // more memory than its nodes do.
 func TestQueueIsBounded(t *testing.T) {
-	r := rulesFor(t, "*.acme.example")
-	table, s, _ := opened(t, r)
-	a := Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.1:1"}}
-	other := Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.2:1"}}
+	table, s, _ := opened(t, rulesFor(t, "*.acme.example"))
+	a := &registrationv1.Active{Service: "web.acme.example", Node: "tcp://192.0.2.1:1"}
+	other := &registrationv1.Active{Service: "web.acme.example", Node: "tcp://192.0.2.2:1"}
 	for range 20_000 {
-		for _, active := range []*Active{&other, &a} {
-			must.Do(t, table.Register(s, table.JudgeActive(r, s, active), time.Now()))
-		}
-		table.ClearNode(s, a.NodeText)
+		register(t, table, s, other)
+		register(t, table, s, a)
+		table.ClearNode(s, NodeText{a.Service, a.Node})
 		table.DeliverAnswers(table.TakeAnswers())
 	}
 	if n := table.queue.Len(); n > 2 {
@@ -105,14 +118,13 @@ func TestQueueIsBounded(t *testing.T) {
 
 // A commit that fails may have stored a node: that it is cleared is said to the store all the same.
 func TestClearAfterAFailure(t *testing.T) {
-	r := rulesFor(t, "*.acme.example")
-	table, s, _ := opened(t, r)
+	table, s, _ := opened(t, rulesFor(t, "*.acme.example"))
 	table.SetState(nil, true, time.Now())
-	a := Active{NodeText: NodeText{"web.acme.example", "tcp://192.0.2.1:1"}}
-	must.Do(t, table.Register(s, table.JudgeActive(r, s, &a), time.Now()))
+	a := &registrationv1.Active{Service: "web.acme.example", Node: "tcp://192.0.2.1:1"}
+	register(t, table, s, a)
 	table.TakeChanges(10, time.Now())
 	table.RetryTaken()
-	table.ClearNode(s, a.NodeText)
+	table.ClearNode(s, NodeText{a.Service, a.Node})
 	if changes := table.TakeChanges(10, time.Now()); len(changes) != 1 || changes[0].Node != nil {
 		t.Errorf("to be stored: %+v", changes)
 	}

@@ -7,46 +7,17 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
-	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
 // NodeText names a node in the words of a provider.
 type NodeText struct{ Service, Node string }
-
-// Active is a message of a provider that registers, changes or refreshes a node.
-type Active struct {
-	NodeText
-
-	TTL         time.Duration // 0: the provider does not ask for one
-	Metadata    map[string]string
-	Instance    string
-	Description string
-}
-
-// AnswerKind is what an Answer says.
-type AnswerKind uint8
-
-// The kinds of answers.
-const (
-	Granted AnswerKind = iota + 1
-	Refused
-	Expired
-	Done // everything that the provider has sent is done; sent after its Close
-)
-
-// Answer is an answer to a provider.
-type Answer struct {
-	Kind AnswerKind
-	NodeText
-
-	TTL     time.Duration // of Granted
-	URI     string        // of Granted
-	Refusal rules.Refusal // of Refused
-}
 
 // heldNode is a node that a stream holds.
 type heldNode struct {
@@ -63,24 +34,32 @@ type pendingAnswer struct {
 	*Stream
 
 	hold   *heldNode // the node that the answer is about; nil: there is no answer
-	answer Answer
+	answer *registrationv1.RegisterResponse
+}
+
+// grantedResponse returns the answer that the node is registered with a ttl.
+func (h *heldNode) grantedResponse(ttl time.Duration) *registrationv1.RegisterResponse {
+	return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Granted{Granted: &registrationv1.Granted{
+		Service: h.text.Service, Node: h.text.Node, Ttl: durationpb.New(ttl), Uri: h.uri,
+	}}}
 }
 
 // OpenStream adds the stream of a provider, and returns it. The methods of the table call tell for
-// each answer; it must not block.
-func (t *Table) OpenStream(ids []federation.ID, peer netip.Addr, tell func(Answer)) *Stream {
+// each answer, and with nil when all that the provider has sent before FinishStream is done; it must not
+// block.
+func (t *Table) OpenStream(ids []federation.ID, peer netip.Addr, tell func(*registrationv1.RegisterResponse)) *Stream {
 	t.opened++
 	s := &Stream{number: uint64(t.config.Epoch)<<32 | uint64(t.opened), ids: ids, peer: peer, tell: tell, holds: make(map[NodeText]*heldNode)}
 	t.numbers.Streams++
 	return s
 }
 
-// FinishStream makes the table answer Done when nothing of the stream is pending. The stream sends
+// FinishStream makes the table tell the stream nil when nothing of it is pending. The stream sends
 // nothing more.
 func (t *Table) FinishStream(s *Stream) {
 	s.finishing = true
 	if s.pending == 0 {
-		s.tell(Answer{Kind: Done})
+		s.tell(nil)
 	}
 }
 
@@ -90,7 +69,7 @@ func (t *Table) CloseStream(s *Stream, now time.Time) {
 		return
 	}
 	s.closed = true
-	s.tell = func(Answer) {}
+	s.tell = func(*registrationv1.RegisterResponse) {}
 	t.numbers.Streams--
 	for _, h := range s.holds {
 		e := h.entry
@@ -114,17 +93,17 @@ func (t *Table) dropHolder(e *nodeEntry) {
 }
 
 // setHolder makes the stream the holder of the entry, and returns what it holds.
-func (t *Table) setHolder(s *Stream, e *nodeEntry, offer *JudgedActive) *heldNode {
-	h := e.holder
+func (t *Table) setHolder(s *Stream, e *nodeEntry, a *registrationv1.Active) *heldNode {
+	h, text := e.holder, NodeText{a.GetService(), a.GetNode()}
 	if h == nil || h.stream != s {
 		t.dropHolder(e)
 		h = &heldNode{stream: s, entry: e, uri: e.key.URI.String()}
 		e.holder = h
-	} else if h.text != offer.NodeText {
+	} else if h.text != text {
 		delete(s.holds, h.text)
 	}
-	if h.text != offer.NodeText {
-		h.text = offer.NodeText
+	if h.text != text {
+		h.text = text
 		// Most texts equal names that are in memory already, and need not be kept twice.
 		if name := strings.TrimSuffix(e.key.Service.String(), "."); h.text.Service == name {
 			h.text.Service = name
@@ -134,25 +113,25 @@ func (t *Table) setHolder(s *Stream, e *nodeEntry, offer *JudgedActive) *heldNod
 		}
 		s.holds[h.text] = h
 	}
-	h.askedTTL = offer.TTL
+	h.askedTTL = a.GetTtl().AsDuration()
 	return h
 }
 
 // RefreshNode renews the deadline of a registered node, if the Active is equal to the last one, and
 // reports whether it is. If not, the Active is for Register.
-func (t *Table) RefreshNode(s *Stream, a *Active, now time.Time) bool {
-	h := s.holds[a.NodeText]
+func (t *Table) RefreshNode(s *Stream, a *registrationv1.Active, now time.Time) bool {
+	h := s.holds[NodeText{a.GetService(), a.GetNode()}]
 	if h == nil {
 		return false
 	}
 	e := h.entry
 	n := e.stored
-	if n == nil || !e.isStored() || e.old || e.isLingering() || n.Stream != s.number || h.askedTTL != a.TTL ||
-		n.Instance != a.Instance || n.Description != a.Description || !isMap(n.Metadata, a.Metadata) {
+	if n == nil || !e.isStored() || e.old || e.isLingering() || n.Stream != s.number || h.askedTTL != a.GetTtl().AsDuration() ||
+		n.Instance != a.GetInstance() || n.Description != a.GetDescription() || !isMap(n.Metadata, a.GetMetadata()) {
 		return false
 	}
 	t.setDue(e, now.Add(longestSilence(n.TTL)))
-	s.tell(Answer{Kind: Granted, NodeText: h.text, TTL: n.TTL, URI: h.uri})
+	s.tell(h.grantedResponse(n.TTL))
 	return true
 }
 
@@ -169,68 +148,43 @@ func isMap(pairs []federation.Pair, m map[string]string) bool {
 	return true
 }
 
-// JudgedActive is an Active with the node and the verdict that follow from it.
-type JudgedActive struct {
-	Active
-
-	node  *node.Node // without Stream and Since; nil when it was refused before there was one
-	rules *rules.Rules
-	quota int
-	err   error // a rules.Refusal
-}
-
-// JudgeActive returns an Active with its node and the verdict of the rules. It may be called at any
-// time, by any goroutine: Register judges again when the rules have changed since.
-func (t *Table) JudgeActive(r *rules.Rules, s *Stream, a *Active) *JudgedActive {
-	o := &JudgedActive{Active: *a}
-	service, err := federation.ParseFQDN(a.Service)
+// judgeActive returns the node of an Active and the quota of its provider, or the refusal of the
+// rules. The node is nil if the Active names none, and without a Since.
+func (t *Table) judgeActive(s *Stream, a *registrationv1.Active) (n *node.Node, quota int, refusal *rules.Refusal) {
+	service, err := federation.ParseFQDN(a.GetService())
 	if err != nil {
-		o.err = malformedRefusal("service " + safetext.Quote(a.Service) + ": " + err.Error())
-		return o
+		return nil, 0, malformedRefusal("service " + safetext.Quote(a.GetService()) + ": " + err.Error())
 	}
-	uri, err := node.ParseURI(a.Node, s.peer)
+	uri, err := node.ParseURI(a.GetNode(), s.peer)
 	if err != nil {
-		o.err = malformedRefusal(err.Error())
-		return o
+		return nil, 0, malformedRefusal(err.Error())
 	}
-	o.node = &node.Node{
-		Key: node.Key{Service: service, URI: uri}, Instance: a.Instance, Metadata: federation.Pairs(a.Metadata),
-		Description: a.Description, Owner: t.config.Owner, Stream: s.number, Since: time.Unix(0, 0).UTC(),
+	n = &node.Node{
+		Key: node.Key{Service: service, URI: uri}, Instance: a.GetInstance(), Metadata: federation.Pairs(a.GetMetadata()),
+		Description: a.GetDescription(), Owner: t.config.Owner, Stream: s.number, Since: time.Unix(0, 0).UTC(),
 	}
-	o.askRules(r, s, t.config.Policy)
-	return o
+	grant, refusal := t.config.Rules.Judge(s.ruleRequest(n.Key, a.GetTtl().AsDuration()))
+	if refusal != nil {
+		return n, 0, refusal
+	}
+	n.TTL, n.Provider, n.Rule = grant.TTL, grant.Provider, grant.Rule
+	return n, grant.Quota, t.checkNode(n)
 }
 
-func malformedRefusal(reason string) error {
-	return rules.Refusal{Rule: rules.Malformed, Reason: reason}
+func malformedRefusal(reason string) *rules.Refusal {
+	return &rules.Refusal{Rule: rules.Malformed, Reason: reason}
 }
 
-// askRules sets the verdict: by the rules, and then by what they do not cover.
-func (o *JudgedActive) askRules(r *rules.Rules, s *Stream, policy wire.AddressPolicy) {
-	var grant rules.Grant
-	o.rules = r
-	if grant, o.err = r.Judge(s.ruleRequest(o.node.Key, o.TTL)); o.err != nil {
-		return
-	}
-	o.node.TTL, o.node.Provider, o.node.Rule, o.quota = grant.TTL, grant.Provider, grant.Rule, grant.Quota
-	o.err = checkNode(o.node, policy)
-}
-
-// checkNode returns the rules.Refusal of a node that is refused whatever the rules say, or nil.
-func checkNode(n *node.Node, policy wire.AddressPolicy) error {
+// checkNode returns the refusal of a node that is refused whatever the rules say, or nil.
+func (t *Table) checkNode(n *node.Node) *rules.Refusal {
 	if err := n.Validate(); err != nil {
 		return malformedRefusal(err.Error())
 	}
 	endpoint := [1]federation.Endpoint{{Address: n.URI.Address, Port: n.URI.Port}}
-	if invalid := policy.Check(&federation.Service{Endpoints: endpoint[:]}); invalid != nil {
-		return rules.Refusal{Rule: rules.Address, Reason: invalid.Rule}
+	if invalid := t.config.Policy.Check(&federation.Service{Endpoints: endpoint[:]}); invalid != nil {
+		return &rules.Refusal{Rule: rules.Address, Reason: invalid.Rule}
 	}
 	return nil
-}
-
-// isNode reports whether the offer and the node are equal, on the same stream.
-func (o *JudgedActive) isNode(n *node.Node) bool {
-	return sameNode(n, o.node) && n.TTL == o.node.TTL && n.Provider == o.node.Provider && n.Rule == o.node.Rule && n.Stream == o.node.Stream
 }
 
 // sameNode reports whether a service is the same with either node.
@@ -239,8 +193,8 @@ func sameNode(a, b *node.Node) bool {
 }
 
 // takenBy returns why a stream does not get a node that somebody else has.
-func takenBy(who string) rules.Refusal {
-	return rules.Refusal{Rule: rules.Taken, Reason: who + " has registered the node"}
+func takenBy(who string) *rules.Refusal {
+	return &rules.Refusal{Rule: rules.Taken, Reason: who + " has registered the node"}
 }
 
 // Who else can have a node.
@@ -249,48 +203,47 @@ const (
 	another = "another provider"
 )
 
-// Register registers or changes the node of an Active. It returns the rules.Refusal by which the
-// Active is refused, which the stream gets as an answer, or nil.
-func (t *Table) Register(s *Stream, o *JudgedActive, now time.Time) error {
+// Register registers or changes the node of an Active. It returns the refusal of the Active, which
+// the stream gets as an answer, or nil.
+func (t *Table) Register(s *Stream, a *registrationv1.Active, now time.Time) *rules.Refusal {
 	if s.closed || s.finishing {
 		return nil
 	}
 	var e *nodeEntry
-	if o.node != nil {
-		e = t.entries[o.node.Key]
-		if o.rules != t.config.Rules {
-			o.askRules(t.config.Rules, s, t.config.Policy)
-		}
+	n, quota, refusal := t.judgeActive(s, a)
+	if n != nil {
+		e = t.entries[n.Key]
 	}
-	if err := t.refusalOf(s, e, o); err != nil {
-		refusal, _ := err.(rules.Refusal) //nolint:errorlint // the rules and this package return nothing else
+	if refusal == nil {
+		refusal = t.checkTaken(s, e, n, quota)
+	}
+	if refusal != nil {
 		held := e != nil && e.holder != nil && e.holder.stream == s
-		t.tellRefused(s, o.NodeText, refusal)
+		t.tellRefused(s, NodeText{a.GetService(), a.GetNode()}, refusal)
 		if held { // Refused says that the node is not registered any more
 			t.requestChange(e, &wantedChange{})
 		}
 		return refusal
 	}
 	if e == nil {
-		e = t.entryFor(o.node.Key)
+		e = t.entryFor(n.Key)
 	}
-	o.node.Key = e.key // shares the memory of its names
+	n.Key = e.key // shares the memory of its names
 	wanted, lingered := e.wantedNode(), e.isLingering()
 	t.markKept(e)
 	e.ours = true
-	if wanted != nil && o.isNode(wanted) && !lingered {
-		h := t.setHolder(s, e, o)
-		t.setDue(e, now.Add(longestSilence(wanted.TTL)))
-		t.confirmActive(s, h)
-		return nil
-	}
-	n := o.node
 	n.Since = now.UTC().Truncate(time.Second)
 	if wanted != nil && wanted.Provider == n.Provider && !lingered {
 		n.Since = wanted.Since
 	}
+	if wanted != nil && storesSame(n, wanted) && !lingered {
+		h := t.setHolder(s, e, a)
+		t.setDue(e, now.Add(longestSilence(wanted.TTL)))
+		t.confirmActive(s, h)
+		return nil
+	}
 	t.requestChange(e, &wantedChange{node: n, stream: s}) // first, because a holder needs a wanted node
-	e.want.hold = t.setHolder(s, e, o)
+	e.want.hold = t.setHolder(s, e, a)
 	t.setDue(e, now.Add(longestSilence(n.TTL)))
 	return nil
 }
@@ -299,7 +252,7 @@ func (t *Table) Register(s *Stream, o *JudgedActive, now time.Time) error {
 func (t *Table) confirmActive(s *Stream, h *heldNode) {
 	e := h.entry
 	if e.isStored() {
-		s.tell(Answer{Kind: Granted, NodeText: h.text, TTL: e.stored.TTL, URI: h.uri})
+		s.tell(h.grantedResponse(e.stored.TTL))
 		return
 	}
 	c := e.want
@@ -313,11 +266,9 @@ func (t *Table) confirmActive(s *Stream, h *heldNode) {
 	c.hold = h
 }
 
-// refusalOf returns the rules.Refusal of an offer, or nil.
-func (t *Table) refusalOf(s *Stream, e *nodeEntry, o *JudgedActive) error {
-	if o.err != nil {
-		return o.err
-	}
+// checkTaken returns the refusal of a node that the rules allow, because of others, or nil. The
+// entry is that of the node, or nil.
+func (t *Table) checkTaken(s *Stream, e *nodeEntry, n *node.Node, quota int) *rules.Refusal {
 	var wanted *node.Node
 	if e != nil {
 		wanted = e.wantedNode()
@@ -329,23 +280,27 @@ func (t *Table) refusalOf(s *Stream, e *nodeEntry, o *JudgedActive) error {
 	case e.holder != nil && e.holder.stream.number > s.number:
 		return takenBy(newer)
 	}
-	of := accountOf(o.node)
-	if counts := wanted != nil && accountOf(wanted) == of; !counts && t.quotas[of] >= o.quota {
-		return rules.Refusal{Rule: rules.Quota, Reason: fmt.Sprintf("the quota of rule %s is %d", o.node.Rule, o.quota)}
-	}
-	if wanted != nil {
-		return nil
+	of := accountOf(n)
+	if counts := wanted != nil && accountOf(wanted) == of; !counts && t.quotas[of] >= quota {
+		return quotaRefusal(n.Rule, quota)
 	}
 	if e == nil && len(t.entries) >= t.config.Nodes {
-		return rules.Refusal{Rule: rules.Full, Reason: fmt.Sprintf("this owner has as many nodes as max_nodes allows: %d", t.config.Nodes)}
+		return &rules.Refusal{Rule: rules.Full, Reason: fmt.Sprintf("this owner has as many nodes as max_nodes allows: %d", t.config.Nodes)}
 	}
 	return nil
 }
 
+// quotaRefusal returns why a provider gets no more nodes by a rule.
+func quotaRefusal(rule string, quota int) *rules.Refusal {
+	return &rules.Refusal{Rule: rules.Quota, Reason: fmt.Sprintf("the quota of rule %s is %d", rule, quota)}
+}
+
 // tellRefused answers that an Active is refused, and counts that.
-func (t *Table) tellRefused(s *Stream, text NodeText, refusal rules.Refusal) {
+func (t *Table) tellRefused(s *Stream, text NodeText, refusal *rules.Refusal) {
 	t.numbers.Refused[refusal.Rule]++
-	s.tell(Answer{Kind: Refused, NodeText: text, Refusal: refusal})
+	s.tell(&registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Refused{Refused: &registrationv1.Refused{
+		Service: text.Service, Node: text.Node, Rule: refusal.Rule, Reason: refusal.Reason,
+	}}})
 }
 
 // ClearNode removes the node of a Clear. A node that the provider does not have is left alone.
@@ -388,7 +343,7 @@ func (t *Table) finishChange(c *wantedChange, stored *node.Node) {
 	d := pendingAnswer{Stream: c.stream}
 	if h := c.hold; h != nil && stored != nil && h.entry.holder == h {
 		t.numbers.Granted++
-		d.hold, d.answer = h, Answer{Kind: Granted, NodeText: h.text, TTL: stored.TTL, URI: h.uri}
+		d.hold, d.answer = h, h.grantedResponse(stored.TTL)
 	}
 	t.answers = append(t.answers, d)
 }
@@ -396,7 +351,7 @@ func (t *Table) finishChange(c *wantedChange, stored *node.Node) {
 // countDone counts a change of the stream as done.
 func (t *Table) countDone(s *Stream) {
 	if s.pending--; s.pending == 0 && s.finishing {
-		s.tell(Answer{Kind: Done})
+		s.tell(nil)
 	}
 }
 

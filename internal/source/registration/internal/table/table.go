@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
 // Config is what a Table needs.
@@ -436,9 +437,9 @@ type Stream struct {
 	number    uint64 // the epoch of this owner, followed by the count of its streams
 	ids       []federation.ID
 	peer      netip.Addr
-	tell      func(Answer)
+	tell      func(*registrationv1.RegisterResponse)
 	holds     map[NodeText]*heldNode
 	pending   int  // changes that are not stored yet
-	finishing bool // whether to answer Done when pending is 0
+	finishing bool // whether to tell nil when pending is 0
 	closed    bool
 }

@@ -1,12 +1,13 @@
 package table
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
 // ExpireDue expires what has a deadline at now or before.
@@ -35,7 +36,9 @@ func (t *Table) ExpireDue(now time.Time) {
 		}
 		t.noteExpired(n, cause)
 		if h := e.holder; h != nil {
-			h.stream.tell(Answer{Kind: Expired, NodeText: h.text})
+			h.stream.tell(&registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Expired{Expired: &registrationv1.Expired{
+				Service: h.text.Service, Node: h.text.Node,
+			}}})
 			t.dropHolder(e)
 		}
 		t.markKept(e)
@@ -94,7 +97,7 @@ func (t *Table) NoteSuspension(now time.Time) {
 
 // SetRules replaces the rules, and judges the present nodes by them. It calls report for each node
 // that may not stay, with why.
-func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules.Refusal)) {
+func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal *rules.Refusal)) {
 	t.config.Rules = r
 	var held []*nodeEntry
 	for _, e := range t.entries {
@@ -110,7 +113,7 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 		default:
 			n := e.wantedNode()
 			if refusal := t.recheckStored(e); refusal != nil {
-				report(n, *refusal)
+				report(n, refusal)
 			}
 		}
 	}
@@ -125,14 +128,14 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 	used := make(map[quotaAccount]int)
 	for _, e := range held {
 		n, s := e.wantedNode(), e.holder.stream
-		grant, err := r.Judge(s.ruleRequest(e.key, e.holder.askedTTL))
+		grant, refusal := r.Judge(s.ruleRequest(e.key, e.holder.askedTTL))
 		of := quotaAccount{grant.Provider, grant.Rule}
-		if err == nil {
+		if refusal == nil {
 			if used[of]++; used[of] > grant.Quota {
-				err = rules.Refusal{Rule: rules.Quota, Reason: fmt.Sprintf("the quota of rule %s is %d", grant.Rule, grant.Quota)}
+				refusal = quotaRefusal(grant.Rule, grant.Quota)
 			}
 		}
-		if refusal, ok := err.(rules.Refusal); ok { //nolint:errorlint // the rules return nothing else
+		if refusal != nil {
 			report(n, refusal)
 			t.tellRefused(s, e.holder.text, refusal)
 			t.deleteForbidden(e)
@@ -149,17 +152,12 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 // recheckStored requests the deletion of a stored node that may no longer be registered and whose
 // provider is not connected. It returns why, or nil.
 func (t *Table) recheckStored(e *nodeEntry) *rules.Refusal {
-	err := t.config.Rules.CheckStored(e.wantedNode())
-	if err == nil {
-		err = checkNode(e.wantedNode(), t.config.Policy)
+	refusal := cmp.Or(t.config.Rules.CheckStored(e.wantedNode()), t.checkNode(e.wantedNode()))
+	if refusal != nil {
+		t.numbers.Refused[refusal.Rule]++
+		t.deleteForbidden(e)
 	}
-	refusal, ok := err.(rules.Refusal) //nolint:errorlint // the rules and this package return nothing else
-	if !ok {
-		return nil
-	}
-	t.numbers.Refused[refusal.Rule]++
-	t.deleteForbidden(e)
-	return &refusal
+	return refusal
 }
 
 // isForbidden reports whether this owner may not publish what another owner has stored: a shared
@@ -168,5 +166,5 @@ func (t *Table) recheckStored(e *nodeEntry) *rules.Refusal {
 func (t *Table) isForbidden(e *nodeEntry) bool {
 	asked := *e.stored
 	asked.TTL = 0
-	return t.config.Rules.CheckStored(&asked) != nil || checkNode(e.stored, t.config.Policy) != nil
+	return t.config.Rules.CheckStored(&asked) != nil || t.checkNode(e.stored) != nil
 }
