@@ -69,9 +69,8 @@ type Source struct {
 	// read-only after New
 	config   Config
 	log      *slog.Logger
-	commits  chan struct{} // hold one value when the goroutine has something to do
+	commits  chan struct{} // holds one value when the committer has something to do
 	clock    chan struct{} // the same for the clock
-	back     chan struct{} // holds one value when the store can be asked again
 	began    chan struct{} // closed when Run begins
 	closing  chan struct{} // closed when streams of providers are to end
 	sessions sync.WaitGroup
@@ -100,7 +99,7 @@ var (
 func New(config Config) *Source {
 	s := &Source{
 		config: config, log: loglimit.NewLogger(config.Logger),
-		commits: make(chan struct{}, 1), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
+		commits: make(chan struct{}, 1), clock: make(chan struct{}, 1),
 		began: make(chan struct{}), closing: make(chan struct{}), moving: make(chan struct{}),
 		publisher: partPublisher{over: make(map[federation.FQDN]int)},
 	}
@@ -270,9 +269,6 @@ func (w storeWatcher) SetAway(reason error) {
 		w.storeError = reason
 		w.table.SetAway(reason != nil, now)
 	})
-	if reason == nil {
-		wake.Up(w.back)
-	}
 }
 
 func (w storeWatcher) changeTable(change func(now time.Time)) {

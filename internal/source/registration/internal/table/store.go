@@ -103,6 +103,7 @@ func (t *Table) takeStateNode(v store.VersionedNode, first bool, now time.Time) 
 			if e.want == nil && !storesSame(v.Node, e.stored) {
 				t.requestChange(e, &wantedChange{node: e.stored, again: true})
 			}
+			t.retryConflict(e)
 			return
 		}
 	}
@@ -279,14 +280,6 @@ func (t *Table) retryConflict(e *nodeEntry) {
 	}
 }
 
-// RetryConflicts makes all changes ready to be tried again that were in conflict.
-func (t *Table) RetryConflicts() {
-	for _, e := range t.stuck {
-		t.retryConflict(e)
-	}
-	t.stuck = nil
-}
-
 // TakeChanges returns changes to commit, as many as most at most. ApplyOutcomes or RetryTaken must
 // follow before the next call.
 func (t *Table) TakeChanges(most int, now time.Time) []store.Change {
@@ -411,10 +404,7 @@ func (t *Table) applyOutcome(e *nodeEntry, outcome store.CommitOutcome, now time
 	case outcome.Conflict:
 		done = false
 		t.updateEntry(e, e.stored, nil, e.want)
-		if e.want != nil && e.version == c.seenVersion { // the store has yet to tell of it
-			e.waiting = true
-			t.stuck = append(t.stuck, e)
-		}
+		e.waiting = e.want != nil && e.version == c.seenVersion // the store has yet to tell of it
 	case outcome.Version < e.version: // the store has told of something later already
 		t.setTried(e, false)
 		t.updateEntry(e, e.stored, nil, want)

@@ -57,7 +57,6 @@ type Table struct {
 	due        deadline.Queue[*nodeEntry]
 	queue      list.List    // of *nodeEntry, with changes to take
 	batch      []*nodeEntry // with changes that were taken
-	stuck      []*nodeEntry // with changes in conflict
 	dirty      []*serviceNodes
 	answers    []pendingAnswer
 	tombstones deletionVersions
