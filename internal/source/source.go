@@ -67,8 +67,8 @@ type Part interface {
 	// one name the last counts.
 	Update(changed []*wire.EncodedService, gone []string)
 
-	// SetAway says why the origin cannot be asked, or with nil that it can be asked again. The
-	// published services stay for the lifetime of the source. A source whose origin is back calls
+	// SetAway says why the origin cannot be asked, or with nil that it can be asked again, as it can
+	// before the first call. The published services stay for the lifetime of the source. A source whose origin is back calls
 	// SetAway only after it has published what is different. The catalog logs the first call and
 	// the call with nil, so the source need not do that. The reason may be a [ReportedError].
 	SetAway(reason error)
@@ -83,7 +83,8 @@ type Part interface {
 
 	// SetRefused sets how many entries of the origin are not published, by the rule that they
 	// break: all of them, not only new ones. The rules are few, because they become the values of a
-	// metric's label.
+	// metric's label. The part keeps a copy, and the source may call it at any time, also with the
+	// counts that the part has.
 	SetRefused(entries map[string]int)
 }
 

@@ -68,7 +68,6 @@ type session struct {
 	list     uint64              // the index of the list; 0 while it is not known
 	unread   int                 // services that are not known yet
 	told     bool                // the part was told the whole state
-	refused  map[string]int      // that the part was told last
 }
 
 // service is one of Consul that is wanted.
@@ -309,10 +308,7 @@ func (x *session) publishServices(names []string) {
 		x.part.Update(changed, gone)
 	}
 	refused, sidecars, _ := x.countEntries()
-	if x.refused == nil || !maps.Equal(refused, x.refused) {
-		x.refused = refused
-		x.part.SetRefused(refused)
-	}
+	x.part.SetRefused(refused)
 	if x.index = x.list; !x.told {
 		if sidecars > 0 {
 			x.Logger.Info("proxies and gateways of Consul's mesh are left out", "instances", sidecars)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"sync"
 	"time"
 
@@ -54,7 +53,6 @@ type registrySession struct {
 	ended   time.Time           // when the last list came in
 	pending *endpointList       // a list that waits until the watch has reported what it has
 	missing map[string]struct{} // endpoints of pending that the watch has not reported yet
-	told    bool                // the part knows that the registry answers
 }
 
 // endpointList is the answer of the registry to a Find without watch.
@@ -377,10 +375,7 @@ func (x *registrySession) publishState() {
 		x.logger.Warn("endpoint of the registry is not published", "endpoint", safetext.Printable(r.key), "rule", r.rule)
 	}
 	x.state.news = nil
-	if counts := x.state.refusedCounts(); !maps.Equal(counts, x.refused) {
-		x.refused = counts
-		x.part.SetRefused(counts)
-	}
+	x.part.SetRefused(x.state.refusedCounts())
 	switch {
 	case !x.known:
 		x.known = true
@@ -388,8 +383,5 @@ func (x *registrySession) publishState() {
 	case len(changed)+len(gone) > 0:
 		x.part.Update(changed, gone)
 	}
-	if !x.told {
-		x.told = true
-		x.part.SetAway(nil)
-	}
+	x.part.SetAway(nil)
 }

@@ -110,9 +110,8 @@ type Source struct {
 	authority   string                                  // the registry's name in its certificate
 
 	// owned by Run
-	state   *registryState
-	refused map[string]int // as it was reported to the part last
-	known   bool           // whether the whole state was published to the part once
+	state *registryState
+	known bool // whether the whole state was published to the part once
 }
 
 var (

@@ -8,24 +8,17 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/source/internal/sourcetest"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/rules"
-	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
-
-// silent is a part that nobody looks at.
-type silent struct{ source.Part }
-
-func (silent) Replace([]*wire.EncodedService)          {}
-func (silent) Update([]*wire.EncodedService, []string) {}
 
 // When the process was stopped, nothing expires before the convergence period is over.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := rules.Parse([]byte(`rules: [{name: all, providers: ["*"], services: ["*"], addresses: [0.0.0.0/0], ttl: {min: 1s, max: 1m, default: 10s}}]`))
 		s := New(Config{Rules: r, Owner: "a", Convergence: time.Minute, Logger: slog.New(slog.DiscardHandler)})
-		s.startTable(&silent{})
+		s.startTable(new(sourcetest.Recorder))
 		s.table.SetState(nil, true, time.Now())
 		id, _ := federation.ParseID("web.example")
 		stream := s.table.OpenStream([]federation.ID{id}, netip.Addr{}, func(*registrationv1.RegisterResponse) {})

@@ -19,9 +19,7 @@ type partPublisher struct {
 
 	mu       sync.Mutex              // guards the fields below
 	over     map[federation.FQDN]int // by service, nodes beyond the endpoints that it may have
-	beyond   int                     // the sum of over that the part has
 	replaced bool                    // whether the part is known as a whole
-	away     error                   // why the store is away, as the part has it
 }
 
 // publishAndAnswer publishes what has changed, and then answers the providers that wait for it.
@@ -40,10 +38,7 @@ func (s *Source) publishAndAnswer() {
 	if whole { // silent until it is
 		s.publishServices(dirty)
 	}
-	if (away != nil) != (p.away != nil) {
-		p.away = away
-		p.part.SetAway(away)
-	}
+	p.part.SetAway(away)
 	if len(answers) > 0 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -75,10 +70,7 @@ func (s *Source) publishServices(services []table.Service) {
 	for _, n := range p.over {
 		beyond += n
 	}
-	if beyond != p.beyond {
-		p.beyond = beyond
-		p.part.SetRefused(map[string]int{string(federation.ReasonLimit): beyond})
-	}
+	p.part.SetRefused(map[string]int{string(federation.ReasonLimit): beyond})
 }
 
 // noteExcess records how many nodes of a service are beyond the endpoints that it may have. Such

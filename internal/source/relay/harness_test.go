@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -215,6 +216,10 @@ type part struct {
 	mu   sync.Mutex
 	said []string
 	loop error // what SetPath returns
+
+	// Of the last calls; one at a time.
+	away    bool
+	refused map[string]int
 }
 
 func (p *part) notef(format string, args ...any) {
@@ -242,11 +247,14 @@ func (p *part) Update(changed []*wire.EncodedService, gone []string) {
 }
 
 func (p *part) SetAway(reason error) {
-	if reason == nil {
+	was := p.away
+	p.away = reason != nil
+	switch {
+	case p.away:
+		p.notef("away: %v", reason)
+	case was:
 		p.notef("back")
-		return
 	}
-	p.notef("away: %v", reason)
 }
 
 func (p *part) SetPath(wire.OwnerPath) error {
@@ -254,7 +262,12 @@ func (p *part) SetPath(wire.OwnerPath) error {
 	return p.loop
 }
 
-func (p *part) SetRefused(entries map[string]int) { p.notef("refused %v", entries) }
+func (p *part) SetRefused(entries map[string]int) {
+	if !maps.Equal(entries, p.refused) {
+		p.refused = maps.Clone(entries)
+		p.notef("refused %v", entries)
+	}
+}
 
 // take returns what was said since the last call.
 func (p *part) take() []string {

@@ -1,11 +1,8 @@
 package relay
 
 import (
-	"maps"
-
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
-	"github.com/hamlet-federation/coredns-federation/internal/source"
 )
 
 // maxRefused bounds the refused services that are counted.
@@ -18,7 +15,6 @@ type streamRefusals struct {
 	generation uint64                       // of the stream
 	reasons    map[string]federation.Reason // by the name of the service
 	counts     map[string]int               // of the reasons
-	told       map[string]int               // the counts that the part has
 }
 
 func newStreamRefusals() streamRefusals {
@@ -54,14 +50,6 @@ func (r *streamRefusals) forgetService(service string) {
 	}
 }
 
-// reportCounts passes the counts to the part, if they have changed.
-func (r *streamRefusals) reportCounts(part source.Part) {
-	if !maps.Equal(r.counts, r.told) {
-		r.told = maps.Clone(r.counts)
-		part.SetRefused(r.told)
-	}
-}
-
 // refusalObserver counts refused services for the source.
 type refusalObserver struct {
 	consumer.NoObserver
@@ -75,5 +63,5 @@ func (o refusalObserver) Refused(reason *federation.InvalidError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused.countRefusal(reason)
-	s.refused.reportCounts(s.part)
+	s.part.SetRefused(s.refused.counts)
 }

@@ -76,7 +76,6 @@ type Source struct {
 
 	mu      sync.Mutex                      // guards the fields below; taken after that of mirror
 	first   map[string]*wire.EncodedService // what is known before the first Replace; nil after it
-	away    bool                            // whether the part was told so
 	paused  bool                            // whether services wait for pauseTime
 	refused streamRefusals                  // by the owner's services
 }
@@ -150,7 +149,6 @@ func (s *Source) publishMirror(c consumer.Changes) {
 	defer s.mu.Unlock()
 	reason := s.unvouchedReason(&c.Status)
 	if reason != nil {
-		s.away = true
 		s.part.SetAway(source.ReportedError{Reason: reason, Lost: c.Status.Lost}) // before what follows, which is not for consumers yet
 	}
 	s.refused.forgetEarlier(c.Status.Generation)
@@ -158,7 +156,7 @@ func (s *Source) publishMirror(c consumer.Changes) {
 	if reason == nil {
 		s.publishVouched()
 	}
-	s.refused.reportCounts(s.part)
+	s.part.SetRefused(s.refused.counts)
 	if paused := c.Status.Paused > 0; paused != s.paused {
 		s.paused = paused
 		wake.Up(s.turned)
@@ -181,10 +179,7 @@ func (s *Source) unvouchedReason(status *consumer.Status) error {
 
 // publishVouched publishes what is known, if that was not published before.
 func (s *Source) publishVouched() {
-	if s.away {
-		s.away = false
-		s.part.SetAway(nil) // before a first Replace nothing is available
-	}
+	s.part.SetAway(nil) // before a first Replace nothing is available
 	if s.first != nil {
 		services := slices.SortedFunc(maps.Values(s.first), func(a, b *wire.EncodedService) int { return cmp.Compare(a.Name(), b.Name()) })
 		s.first = nil

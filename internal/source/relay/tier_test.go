@@ -369,6 +369,7 @@ type driven struct {
 
 	begin  chan struct{}
 	mutant mutant
+	away   bool // what was published last was not vouched for
 }
 
 // Run implements source.Source.
@@ -395,5 +396,6 @@ func (d *driven) publish(c consumer.Changes) {
 		d.mutant == trustsItsFile && s.Generation == 0 && s.Known {
 		s.State, s.Failure, s.Stale = catalog.Synced, nil, 0
 	}
+	d.away = d.unvouchedReason(s) != nil
 	d.publishMirror(c)
 }

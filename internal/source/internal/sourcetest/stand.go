@@ -74,7 +74,7 @@ func (*Recorder) SetPath(wire.OwnerPath) error { return nil }
 func (r *Recorder) SetRefused(entries map[string]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Refused = entries
+	r.Refused = maps.Clone(entries)
 }
 
 // String returns the services without the first label of their names, each with what is shown of it,
