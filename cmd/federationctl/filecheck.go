@@ -208,8 +208,8 @@ func (l *fileChecker) checkCertificates(opened string, c *config.Config) {
 	for _, catalog := range c.Catalogs {
 		for _, s := range catalog.Sources {
 			switch {
-			case s.Registration != nil && s.Registration.Etcd != nil:
-				l.errorUnlessUsable(opened, "source "+s.Name, s.Registration.Etcd.TLS, usableClientFiles(s.Registration.Etcd.TLS))
+			case s.Registration != nil && s.Registration.Store.Etcd != nil:
+				l.errorUnlessUsable(opened, "source "+s.Name, s.Registration.Store.Etcd.TLS, usableClientFiles(s.Registration.Store.Etcd.TLS))
 			case s.Consul != nil:
 				l.errorUnlessUsable(opened, "source "+s.Name, s.Consul.TLS, usableClientFiles(s.Consul.TLS))
 			case s.Relay != nil && err == nil && !identity.ForClients():

@@ -17,11 +17,11 @@ import (
 
 // Files are the paths of the PEM files by which a party identifies itself and
 // verifies its peers. Each must be a regular file of at most 1 MiB or a symbolic link to one; anything
-// else, such as a FIFO, is refused.
+// else, such as a FIFO, is refused. The tags are for the configuration files of federationctl.
 type Files struct {
-	Cert string // its certificate, then the intermediate ones
-	Key  string // the private key of the certificate
-	CA   string // certificates of the authorities that sign its peers
+	Cert string `yaml:"cert" doc:"A PEM file with the certificate to show, then intermediate ones. A renewed file is used without a restart."`
+	Key  string `yaml:"key" doc:"A PEM file with the key of cert."`
+	CA   string `yaml:"ca" doc:"A PEM file with the authorities that may have signed the certificate of the other side."`
 }
 
 const blockCertificate = "CERTIFICATE" // RFC 7468 section 5

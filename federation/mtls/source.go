@@ -48,8 +48,8 @@ type Source struct {
 
 // Origin says where a Source gets its certificate, its key and its CA bundle from: files or a SPIFFE agent.
 type Origin struct {
-	Files  Files
-	SPIFFE SPIFFE // instead of Files, where its Socket is set
+	Files  Files  `yaml:"files" needs:"cert key ca" doc:"The certificate, the key and the authorities of the other side as files, all of which are needed."`
+	SPIFFE SPIFFE `yaml:"spiffe" needs:"socket" doc:"The SPIFFE agent that issues certificate, key and authorities."` // instead of Files, where its Socket is set
 }
 
 // followedOrigin is an Origin that a Source follows.

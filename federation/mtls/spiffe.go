@@ -28,8 +28,8 @@ import (
 // SPIFFE says which SPIFFE agent issues the certificate of a Source, by the SPIFFE Workload API,
 // and whose peers are accepted.
 type SPIFFE struct {
-	Socket       string   // of the agent: unix:///path or tcp://ip:port
-	TrustDomains []string // whose peers are accepted, beside those of the own one, such as partner.example
+	Socket       string   `yaml:"socket" as:"socket" doc:"The address of the agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081."`
+	TrustDomains []string `yaml:"trust_domains" as:"trust" least:"one is required; leave it out for none" doc:"Further trust domains whose members are accepted, by default only the own one."`
 }
 
 // spiffeAgent is the SPIFFE agent of a Source. One of its Runs follows the agent at a time, as turn

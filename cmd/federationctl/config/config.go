@@ -8,9 +8,11 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"net/netip"
+	"path"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -29,16 +31,14 @@ import (
 
 // ProcessConfig is what owners and importers are told alike.
 type ProcessConfig struct {
-	Identity mtls.Origin // towards consumers, or owners
-	Status   page.Config // of status and why; without an address there is none
-	Metrics  string      // the address of metrics and probes; empty: there are none
+	Identity mtls.Origin `yaml:"identity" one:"files spiffe" why:"the identity has one origin" doc:"What is shown to the other side, and who is believed there: files or spiffe."`
+	Status   page.Config `yaml:"status" short:"listen" needs:"listen" doc:"Where the status page and federationctl why are served, by default nowhere. An address alone stands for listen; one that is not loopback needs cert, key and ca."`
+	Metrics  string      `yaml:"metrics" as:"address" doc:"Where metrics and probes are served in plain text, as host:port, by default nowhere. Let only monitoring reach it, because everybody who does can read the status."`
 }
 
-// Config is what the configuration file of an owner says. Paths are as they stand in the file; see
-// Config.ResolvePaths.
+// Config is what the configuration file of an owner says. The file has the fields with tags; the
+// others are made of these. Paths are as they stand in the file; see Config.ResolvePaths.
 type Config struct {
-	ProcessConfig
-
 	Listen string `yaml:"listen" as:"address" default:":8008" doc:"Where consumers connect, as host:port. A port alone means all addresses of the machine."`
 	Window int    `yaml:"window" as:"window" default:"256" doc:"How many responses may wait for their acknowledgement, 1 to 1024, at a consumer that takes so many. 256 means that 10,000 services take 2 seconds at a round trip of 50 ms, and not 8 minutes. Raise it for longer round trips."`
 	Allow  Allow  `yaml:"allow" doc:"Who may subscribe: those in ids, in file, or in both."`
@@ -48,7 +48,9 @@ type Config struct {
 	// refuse them by default.
 	AllowAddresses []netip.Prefix `yaml:"allow_addresses" as:"range" doc:"Ranges of endpoint addresses that are published although consumers refuse them by default, such as 127.0.0.0/8. Consumers must allow them, too."`
 
-	Catalogs []Catalog // with different server names; one at least
+	ProcessConfig
+
+	Catalogs []Catalog `yaml:"catalogs" one:"sources relay" least:"one is required" why:"a relay is the whole catalog; beside other sources it is one of them, in their list" doc:"What is published, one catalog for each server_name: sources or a relay."` // with different server names
 }
 
 // Allow says which consumers may subscribe: those in IDs, and those in the file.
@@ -63,11 +65,14 @@ type Allow struct {
 
 // Catalog is what consumers get who ask for the server name in their TLS handshake.
 type Catalog struct {
-	ServerName string   `yaml:"server_name" as:"host" doc:"The name that consumers ask for in the TLS handshake, their tls_servername. One catalog may be without it: who asks for any other name gets that one."` // in lower case, without a final dot
-	Sources    []Source // the first wins where two publish the same; one at least, and one relay at most
+	ServerName string `yaml:"server_name" as:"host" doc:"The name that consumers ask for in the TLS handshake, their tls_servername. One catalog may be without it: who asks for any other name gets that one."` // in lower case, without a final dot
 
-	Policy  *policy.Policy // nil where there are no exports: everything to everyone who may subscribe
-	Exports []Export       // the rules of Policy, in order
+	// Sources fill the catalog. A relay that is the whole catalog is the only one of them.
+	Sources []Source  `yaml:"sources" one:"file kubernetes registration consul nsm relay" least:"one is required" why:"give each a '-' of its own" doc:"What fills the catalog, each entry of one kind. Where two publish the same name, the first wins."`
+	Relay   *Relay    `yaml:"relay" needs:"addresses" doc:"Another owner whose catalog is passed on, in place of sources. It has the keys of sources.relay but lifetime."`
+	Exports []*Export `yaml:"exports" needs:"to" doc:"Rules that say who is told what, of which the first that fits decides. Without exports, everybody in allow is told everything; [] tells nobody anything."`
+
+	Policy *policy.Policy // of the exports; nil where there are none: everything to everyone who may subscribe
 }
 
 // Source fills a catalog, together with others. One of its pointers is set.
@@ -80,18 +85,65 @@ type Source struct {
 	MaxWithdraw   int
 	WithdrawAfter time.Duration
 
-	File         *File
-	Kubernetes   *Kubernetes
-	Registration *Registration
-	Consul       *Consul
-	NSM          *NSM
-	Relay        *Relay
+	File         *File         `yaml:"file" needs:"path" doc:"A catalog file, which is followed."`
+	Kubernetes   *Kubernetes   `yaml:"kubernetes" needs:"cluster zone" doc:"A cluster that exports Services."`
+	Registration *Registration `yaml:"registration" needs:"rules" doc:"Programs that register themselves."`
+	Consul       *Consul       `yaml:"consul" needs:"zone" doc:"A datacenter of Consul."`
+	NSM          *NSM          `yaml:"nsm" needs:"registry zone" doc:"A registry of Network Service Mesh."`
+	Relay        *PartialRelay `yaml:"relay" needs:"addresses" doc:"Another owner whose catalog is passed on beside other sources, at most one in a catalog."`
+}
+
+// withdrawLimits are of every source that lists what there is. By default they pause what
+// looks like an empty or restored store.
+type withdrawLimits struct {
+	sourceLifetime
+
+	MaxWithdraw   int           `yaml:"max_withdraw" as:"share" default:"50%" doc:"The share of services that may go within a minute before the owner pauses their withdrawal, or off. 50% means that an empty or restored registry takes nothing away before you confirm it. Raise it if your services go in large groups."`
+	WithdrawAfter time.Duration `yaml:"withdraw_after" as:"patience" default:"1h" doc:"When paused services are withdrawn all the same, or never. 1h means that somebody has an hour to look. Raise it if nobody watches at night."`
+}
+
+// fileLimits are those of a catalog file.
+type fileLimits struct {
+	withdrawLimits
+
+	MaxWithdraw int `yaml:"max_withdraw" as:"share" doc:"As for a cluster, but off by default, because whoever edits a file means it. Set it if a program writes the file."`
+}
+
+type sourceLifetime struct {
+	Lifetime time.Duration `yaml:"lifetime" as:"lifetime" default:"1h" doc:"How long services stay while their origin cannot be asked, or forever. 1h means that they are withdrawn when it has been away for an hour. Raise it to the longest repair that you expect."`
+}
+
+// describe gives the source its name and the limits that its kind has in the file, and the kind its defaults.
+func (s *Source) describe() {
+	var limits withdrawLimits
+	switch {
+	case s.File != nil:
+		s.Name, limits = "file:"+s.File.Path, s.File.withdrawLimits
+		limits.MaxWithdraw = s.File.MaxWithdraw
+	case s.Kubernetes != nil:
+		s.Name, limits = "kubernetes:"+s.Kubernetes.Cluster, s.Kubernetes.withdrawLimits
+	case s.Consul != nil:
+		s.Name, limits = "consul:"+path.Join(s.Consul.Name, s.Consul.Datacenter), s.Consul.withdrawLimits
+	case s.NSM != nil:
+		s.Name, limits = "nsm:"+s.NSM.Name, s.NSM.withdrawLimits
+	case s.Registration != nil:
+		s.Name, limits.sourceLifetime = "registration:"+s.Registration.Name, s.Registration.sourceLifetime
+		if e := s.Registration.Store.Etcd; e != nil {
+			e.Prefix = cmp.Or(e.Prefix, "/federation/"+s.Registration.Name)
+		}
+	case s.Relay != nil:
+		s.Relay.FillName()
+		s.Name, limits.sourceLifetime = "relay:"+s.Relay.Name, s.Relay.sourceLifetime
+	}
+	s.Lifetime, s.MaxWithdraw, s.WithdrawAfter = limits.Lifetime, limits.MaxWithdraw, limits.WithdrawAfter
 }
 
 // File is a catalog file.
 type File struct {
 	Path    string `yaml:"path" doc:"The path of the catalog file."`
 	MaxSize int64  `yaml:"max_size" as:"size" default:"256MiB" doc:"How large the file may be; a larger one counts as broken. Reading it takes seven times its size in memory, so raise both together."`
+
+	fileLimits
 }
 
 // Kubernetes is a cluster that exports Services.
@@ -106,9 +158,13 @@ type Kubernetes struct {
 	Routable   bool                  `yaml:"pods" as:"routable" quoted:"true" doc:"routable says that consumers reach the addresses of pods. Leave it out if they do not."`
 	Names      []NameGrant           `yaml:"allow_names" needs:"namespaces names" least:"one is required; leave it out for none" doc:"Names that Services may have by annotation beside those of their namespace, by default none."`
 
-	// Labels and Annotations are keys of labels and annotations of Services that are
-	// published as labels. No key is in both.
-	Labels, Annotations []string
+	withdrawLimits
+
+	// Publish has keys of labels and annotations, none of them in both.
+	Publish struct {
+		Labels      []string `yaml:"labels" as:"key" least:"one is required; leave it out for none" doc:"Keys of labels to publish, such as tier."`
+		Annotations []string `yaml:"annotations" as:"key" least:"one is required; leave it out for none" doc:"Keys of annotations to publish, such as acme.example/team."`
+	} `yaml:"publish" doc:"What Services have that is published as labels, by default nothing. exports can choose by it."`
 }
 
 // NameGrant are names that a cluster's namespaces may use.
@@ -213,7 +269,7 @@ func pathsOf(c *Config) (read, others []*string) {
 			read = append(read, &s.Kubernetes.Kubeconfig)
 		case s.Registration != nil:
 			read = append(read, &s.Registration.Rules)
-			if e := s.Registration.Etcd; e != nil {
+			if e := s.Registration.Store.Etcd; e != nil {
 				others = append(append(others, pathsOfFiles(&e.TLS)...), &e.PasswordFile)
 			}
 		case s.Consul != nil:

@@ -121,8 +121,11 @@ func ids(t *testing.T, texts ...string) []federation.ID {
 	return ids
 }
 
-// equal compares identities by ==, and policies by their rules.
+// equal compares identities by ==, and policies by their rules. It passes over keys that a file has in
+// another place than the configuration: the limits of a source in its kind, and a relay above the sources.
 var equal = cmp.Options{
+	cmpopts.IgnoreUnexported(config.File{}, config.Kubernetes{}, config.Registration{}, config.Consul{}, config.NSM{}, config.PartialRelay{}, config.Export{}),
+	cmpopts.IgnoreFields(config.Catalog{}, "Relay"),
 	cmp.Comparer(func(a, b federation.ID) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmp.Comparer(func(a, b federation.FQDN) bool { return a == b }),
@@ -139,7 +142,24 @@ func TestParse(t *testing.T) {
 		return all
 	}
 	zone := func(text string) federation.FQDN { return must.Get(federation.ParseFQDN(text))(t) }
+	west := &config.Kubernetes{
+		Cluster: "west", Zone: zone("west.fed.example"), Kubeconfig: "west.conf", Context: "admin",
+		Namespaces: []string{"shop", "pay"}, Selector: "tier in (public), !internal",
+		Endpoints: []export.EndpointKind{export.LoadBalancer, export.Pods}, Routable: true,
+		Names: []config.NameGrant{
+			{Namespaces: []string{"edge", "pay"}, Names: names("*.pay.west.fed.example", "pay.west.fed.example")},
+			{Namespaces: []string{"*"}, Names: names("all.west.fed.example")},
+		},
+	}
+	west.Publish.Labels, west.Publish.Annotations = []string{"tier", "app.kubernetes.io/name"}, []string{"acme.example/team"}
 	east := &config.Kubernetes{Cluster: "east", Zone: zone("east.fed.example")}
+	fleet := &config.Registration{
+		Name: "fleet", Listen: ":8009", Rules: "registrations.yaml", Owner: "owner-a", Convergence: 5 * time.Minute, MaxNodes: 1000,
+	}
+	fleet.Store.Etcd = &config.Etcd{
+		Endpoints: []string{"https://etcd-0.example:2379", "https://[2001:db8::1]:2379"}, Prefix: "/fleet",
+		TLS: mtls.Files{Cert: "etcd.pem", Key: "etcd-key.pem", CA: "/run/etcd-ca.pem"}, Username: "owner", PasswordFile: "etcd-password",
+	}
 	for text, want := range map[string]config.Config{
 		least: {
 			ProcessConfig: config.ProcessConfig{Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "owner-key.pem", CA: "ca.pem"}}},
@@ -162,17 +182,8 @@ func TestParse(t *testing.T) {
 			Catalogs: []config.Catalog{
 				{Sources: []config.Source{
 					{Name: "file:catalog.yaml", Lifetime: 90 * time.Second, MaxWithdraw: 10, WithdrawAfter: 15 * time.Minute, File: &config.File{Path: "catalog.yaml", MaxSize: 64 << 10}},
-					{Name: "kubernetes:west", MaxWithdraw: 75, Kubernetes: &config.Kubernetes{
-						Cluster: "west", Zone: zone("west.fed.example"), Kubeconfig: "west.conf", Context: "admin",
-						Namespaces: []string{"shop", "pay"}, Selector: "tier in (public), !internal",
-						Endpoints: []export.EndpointKind{export.LoadBalancer, export.Pods}, Routable: true,
-						Names: []config.NameGrant{
-							{Namespaces: []string{"edge", "pay"}, Names: names("*.pay.west.fed.example", "pay.west.fed.example")},
-							{Namespaces: []string{"*"}, Names: names("all.west.fed.example")},
-						},
-						Labels: []string{"tier", "app.kubernetes.io/name"}, Annotations: []string{"acme.example/team"},
-					}},
-				}, Policy: &policy.Policy{}, Exports: []config.Export{{Line: 32, Rule: policy.Rule{
+					{Name: "kubernetes:west", MaxWithdraw: 75, Kubernetes: west},
+				}, Policy: &policy.Policy{}, Exports: []*config.Export{{Line: 32, Rule: policy.Rule{
 					FQDNs: []string{"*.pay.example", "shop.example"}, Labels: map[string]string{"tier": "public", "internal": ""}, Tags: []string{"edge"},
 					To: []string{"spiffe://acme.example/ns/dns/*"}, As: map[string]string{"pay.example": "pay.partner.example"},
 					Endpoints: []string{"edge"}, Strip: []string{"description", "labels.internal-*"},
@@ -181,14 +192,7 @@ func TestParse(t *testing.T) {
 					ServerName: "mesh-b.example", Policy: &policy.Policy{},
 					Sources: []config.Source{
 						{Name: "kubernetes:east", Lifetime: time.Hour, MaxWithdraw: 50, WithdrawAfter: time.Hour, Kubernetes: east},
-						{Name: "registration:fleet", Lifetime: 2 * time.Hour, Registration: &config.Registration{
-							Name: "fleet", Listen: ":8009", Rules: "registrations.yaml", Owner: "owner-a",
-							Etcd: &config.Etcd{
-								Endpoints: []string{"https://etcd-0.example:2379", "https://[2001:db8::1]:2379"}, Prefix: "/fleet",
-								TLS: mtls.Files{Cert: "etcd.pem", Key: "etcd-key.pem", CA: "/run/etcd-ca.pem"}, Username: "owner", PasswordFile: "etcd-password",
-							},
-							Convergence: 5 * time.Minute, MaxNodes: 1000,
-						}},
+						{Name: "registration:fleet", Lifetime: 2 * time.Hour, Registration: fleet},
 						{Name: "registration:registration", Lifetime: time.Hour, Registration: &config.Registration{
 							Name: "registration", Rules: "others.yaml",
 							Convergence: 2 * time.Minute, Linger: 30 * time.Second, MaxNodes: 1_000_000,
@@ -238,7 +242,7 @@ func TestIn(t *testing.T) {
 	at := c
 	fleet, others := at.Catalogs[1].Sources[1].Registration, at.Catalogs[1].Sources[2].Registration
 	got := []string{
-		fleet.Rules, fleet.Etcd.TLS.Cert, fleet.Etcd.TLS.Key, fleet.Etcd.TLS.CA, fleet.Etcd.PasswordFile, others.Rules,
+		fleet.Rules, fleet.Store.Etcd.TLS.Cert, fleet.Store.Etcd.TLS.Key, fleet.Store.Etcd.TLS.CA, fleet.Store.Etcd.PasswordFile, others.Rules,
 		at.Identity.Files.Cert, at.Identity.Files.Key, at.Identity.Files.CA, at.Allow.File,
 		at.Catalogs[0].Sources[0].File.Path, at.Catalogs[0].Sources[1].Kubernetes.Kubeconfig, at.Catalogs[1].Sources[0].Kubernetes.Kubeconfig,
 	}
@@ -650,7 +654,7 @@ func spelled(c config.Config) string {
 		var sources []any
 		for _, s := range of.Sources {
 			if s.Lifetime == source.NoLifetime {
-				catalog["relay"] = spelledRelay(s.Relay)
+				catalog["relay"] = spelledRelay(&s.Relay.Relay)
 				continue
 			}
 			kind, in := spelledSource(s)
@@ -661,8 +665,8 @@ func spelled(c config.Config) string {
 					in["max_withdraw"] = fmt.Sprintf("%d%%", s.MaxWithdraw)
 				}
 			}
-			if kind == "registration" && s.Registration.Etcd != nil {
-				e := s.Registration.Etcd
+			if kind == "registration" && s.Registration.Store.Etcd != nil {
+				e := s.Registration.Store.Etcd
 				in["store"] = keys{"etcd": some(keys{
 					"endpoints": e.Endpoints, "prefix": e.Prefix, "username": e.Username, "password_file": e.PasswordFile, "tls": files(e.TLS),
 				})}
@@ -699,7 +703,7 @@ func spelledSource(s config.Source) (kind string, in keys) {
 		}
 		in = some(keys{
 			"cluster": k.Cluster, "zone": k.Zone.String(), "endpoints": texts(k.Endpoints), "kubeconfig": k.Kubeconfig, "context": k.Context,
-			"namespaces": k.Namespaces, "selector": k.Selector, "allow_names": names, "publish": some(keys{"labels": k.Labels, "annotations": k.Annotations}),
+			"namespaces": k.Namespaces, "selector": k.Selector, "allow_names": names, "publish": some(keys{"labels": k.Publish.Labels, "annotations": k.Publish.Annotations}),
 		})
 		if k.Routable {
 			in["pods"] = "routable"
@@ -712,7 +716,7 @@ func spelledSource(s config.Source) (kind string, in keys) {
 		})
 		return "registration", in
 	case s.Relay != nil:
-		return "relay", spelledRelay(s.Relay)
+		return "relay", spelledRelay(&s.Relay.Relay)
 	case s.Consul != nil:
 		c := s.Consul
 		in = some(keys{

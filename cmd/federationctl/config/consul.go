@@ -21,11 +21,13 @@ type Consul struct {
 	Warning    bool            `yaml:"health" as:"health" quoted:"true" doc:"passing publishes instances whose checks all pass, and warning those as well of which a check warns. By default passing."`
 	ByTag      bool            `yaml:"instances" as:"instances" quoted:"true" doc:"tags makes each tag that can be a label in DNS a name of its own, TAG.SERVICE.ZONE. Leave it out for default.SERVICE.ZONE alone."`
 
-	TLS mtls.Files
+	withdrawLimits
+
+	TLS mtls.Files `yaml:"tls" doc:"Files for https, by default the authorities of the system and no certificate."`
 }
 
 // checkConsul checks what the source of a path has in the file, beyond each key.
-func (r *configReader) checkConsul(path string, c *consulSection) {
+func (r *configReader) checkConsul(path string, c *Consul) {
 	plain := strings.HasPrefix(c.Address, "http:")
 	r.addProblemIf(plain && r.HasValue(path+".tls"), path+".tls", "has no effect, as the address is of http")
 	r.addProblemIf(r.HasValue(path+".tls.cert") != r.HasValue(path+".tls.key"), path+".tls", "needs both of cert and key, or none of them")

@@ -15,11 +15,13 @@ import (
 
 // Export is a rule of the export policy of a catalog.
 type Export struct {
-	Rule policy.Rule
-	Line int // on which it begins
+	ruleSection
+
+	Rule policy.Rule // what the file says
+	Line int         // on which it begins
 }
 
-// ruleSection is one as it stands in a file.
+// ruleSection is a rule as it stands in a file.
 type ruleSection struct {
 	Match struct {
 		FQDN   []string          `yaml:"fqdn" least:"one is required; leave it out for all" doc:"Names and patterns, of which one must fit: *.pay.example is every name below it."`
@@ -35,18 +37,18 @@ type ruleSection struct {
 }
 
 // readExports compiles the export policy of a catalog, which is at that path.
-func (r *configReader) readExports(path string, exports []*ruleSection, c *Catalog) {
+func (r *configReader) readExports(path string, c *Catalog) {
 	var rules []policy.Rule
 	var at []string
-	for i, e := range exports {
+	for i, e := range c.Exports {
 		if e == nil {
 			continue
 		}
-		at = append(at, fmt.Sprintf("%s[%d]", path, i))
-		rules = append(rules, policy.Rule{
+		place := fmt.Sprintf("%s[%d]", path, i)
+		e.Line, e.Rule = r.LineOf(place), policy.Rule{
 			FQDNs: e.Match.FQDN, Labels: e.Match.Labels, Tags: e.Match.Tags, To: e.To, As: e.As, Endpoints: e.Endpoints.Labels, Strip: e.Strip,
-		})
-		c.Exports = append(c.Exports, Export{rules[len(rules)-1], r.LineOf(at[len(at)-1])})
+		}
+		rules, at = append(rules, e.Rule), append(at, place)
 	}
 	compiled, mistakes := policy.New(rules)
 	c.Policy = compiled
@@ -61,7 +63,7 @@ func (r *configReader) readExports(path string, exports []*ruleSection, c *Catal
 
 // OriginalNames returns a name, and those that a rule of exports may turn into it: all in lower case, and
 // without a final dot.
-func OriginalNames(name string, exports []Export) []string {
+func OriginalNames(name string, exports []*Export) []string {
 	suffix := func(zone string) string {
 		return strings.TrimSuffix("."+strings.ToLower(strings.TrimSuffix(zone, ".")), ".")
 	}
@@ -115,7 +117,7 @@ func (c Catalog) unmetCondition(rule policy.Rule) (field, reason string) {
 
 // canMatchNames reports whether services of the source can have names that one of the patterns
 // matches.
-func (s Source) canMatchNames(patterns []string) bool {
+func (s *Source) canMatchNames(patterns []string) bool {
 	var zone federation.FQDN // zero: any
 	switch {
 	case s.Kubernetes != nil:
@@ -134,7 +136,7 @@ func (s Source) canMatchNames(patterns []string) bool {
 
 // unmetCondition returns which condition of a rule no service of the source meets, as a field of
 // match, and why; or "".
-func (s Source) unmetCondition(rule policy.Rule) (field, why string) {
+func (s *Source) unmetCondition(rule policy.Rule) (field, why string) {
 	if len(rule.Tags) > 0 && s.File == nil && s.Consul == nil && s.Relay == nil {
 		return "tags", "they have no tags; limit the rule to other names with fqdn, or ask for a label"
 	}
@@ -144,7 +146,7 @@ func (s Source) unmetCondition(rule policy.Rule) (field, why string) {
 			return "labels." + safetext.Printable(key), "they have no labels; limit the rule to other names with fqdn"
 		case s.Consul != nil && !strings.HasPrefix(key, "consul.meta/"):
 			return "labels." + safetext.Printable(key), "their labels begin with consul.meta/; name it so, or limit the rule to other names with fqdn"
-		case k != nil && key != mcs.Label && !slices.Contains(k.Labels, key) && !slices.Contains(k.Annotations, key):
+		case k != nil && key != mcs.Label && !slices.Contains(k.Publish.Labels, key) && !slices.Contains(k.Publish.Annotations, key):
 			return "labels." + safetext.Printable(key), "they have no such label; name it in 'publish' of the source, or limit the rule to other names with fqdn"
 		}
 	}

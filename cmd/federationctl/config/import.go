@@ -21,28 +21,19 @@ type ImportConfig struct {
 	Persist    string           `yaml:"persist" doc:"A folder that keeps the catalogs of the owners through a restart, in a file for each, by default none. Nothing else may be in it."`
 }
 
-// importSection is what stands in the file of an importer.
-type importSection struct {
-	processSection
-	ImportConfig
-}
-
 // neededOfImport are the keys that the file of an importer must have.
 const neededOfImport = "identity owners"
 
 // ImportSchema returns what the configuration of an importer may have.
 func ImportSchema() *setting.Schema {
-	return setting.SchemaOf(reflect.TypeFor[importSection](), `needs:"`+neededOfImport+`"`)
+	return setting.SchemaOf(reflect.TypeFor[ImportConfig](), `needs:"`+neededOfImport+`"`)
 }
 
 // CheckImport reads the content of the configuration file of an importer, as Check does that of an
 // owner.
 func CheckImport(data []byte) (c ImportConfig, problems, warnings []problem.Problem) {
-	var d importSection
-	r := configReader{problem.Read(data, MaxBytes, "a configuration is", neededOfImport, valueFormats(), &d)}
+	r := configReader{problem.Read(data, MaxBytes, "a configuration is", neededOfImport, valueFormats(), &c)}
 	if r.HasValue("") {
-		c = d.ImportConfig
-		c.ProcessConfig = d.toConfig()
 		r.checkAddresses(c.ProcessConfig, "")
 		warnings = r.checkOwners(&c)
 		r.checkTarget(c.Kubernetes)

@@ -23,12 +23,15 @@ type Registration struct {
 	// for one that is made of the host name and the port.
 	Owner string `yaml:"owner" as:"word" doc:"The name of this owner at the store, by default host name and port. It must be unique, and the same after a restart."`
 
-	// Etcd is where several owners share what is registered. Without it, it is in memory.
-	Etcd *Etcd
-
 	Convergence time.Duration `yaml:"convergence" as:"duration" default:"2m" max:"1h" min:"1s" doc:"How long after a start nothing is withdrawn, so that providers can come back, 1s to 1h. 2m means that a program that died with the owner is withdrawn two minutes later. Make it longer than the ttls of the rules."`
 	Linger      time.Duration `yaml:"linger" as:"duration" default:"30s" max:"1h" min:"0s" doc:"How long the last node of a service stays after it has expired, 0 to 1h. 30s means that a program that is silent half a minute too long does not take its name away. Raise it if programs are restarted slowly."`
 	MaxNodes    int           `yaml:"max_nodes" as:"number" default:"1000000" max:"1000000" doc:"How many nodes may be registered, a million at most. Lower it to bound memory, because further nodes are refused."`
+
+	sourceLifetime
+
+	Store struct {
+		Etcd *Etcd `yaml:"etcd" needs:"endpoints" doc:"The etcd that keeps registrations."`
+	} `yaml:"store" needs:"etcd" doc:"Where several owners share registrations. Without it, one owner keeps them in memory."`
 }
 
 // Etcd is a cluster of etcd that keeps what is registered.
@@ -36,12 +39,10 @@ type Etcd struct {
 	Endpoints []string `yaml:"endpoints" as:"member" least:"one is required" doc:"The URLs of its members, all https or all http."`
 	Prefix    string   `yaml:"prefix" as:"prefix" doc:"What its keys begin with, by default /federation/NAME. Owners that share registrations have the same."`
 
-	// TLS has the files for endpoints of https: the authorities, those of the system by
-	// default, and the certificate to show, none by default.
-	TLS mtls.Files
-
 	Username     string `yaml:"username" doc:"The user of etcd, together with password_file."`
 	PasswordFile string `yaml:"password_file" doc:"A file with the password, which is read at the start, and sent to another machine over https only."`
+
+	TLS mtls.Files `yaml:"tls" doc:"Files for https, by default the authorities of the system and no certificate."`
 }
 
 // NSM is the registry of a Network Service Mesh.
@@ -51,12 +52,14 @@ type NSM struct {
 	IDs      []federation.ID `yaml:"registry_ids" as:"id" quoted:"true" doc:"Identities of which the registry must have one, by default its host name. With identity.spiffe they are required."`
 	Zone     federation.FQDN `yaml:"zone" as:"fqdn" doc:"The zone of its names, NETWORK-SERVICE.ZONE."`
 	Plain    bool            `yaml:"tls" as:"none" quoted:"true" doc:"none asks without TLS a registry on this machine. Leave it out for mutual TLS with the identity of the owner."`
+
+	withdrawLimits
 }
 
 const mostText = 255 // bytes of a name or a prefix
 
 // checkRegistration checks what the source of a path has in the file, beyond each key.
-func (r *configReader) checkRegistration(path string, g *registrationSection) {
+func (r *configReader) checkRegistration(path string, g *Registration) {
 	etcd := path + ".store.etcd"
 	e := g.Store.Etcd
 	if e == nil {
@@ -68,7 +71,7 @@ func (r *configReader) checkRegistration(path string, g *registrationSection) {
 	}
 	plain, secured := of("http:"), of("https:")
 	tls := has(".tls")
-	r.addProblemIf(tls && e.TLS == certificateFiles{} && !has(".tls.cert") && !has(".tls.key") && !has(".tls.ca"), etcd+".tls",
+	r.addProblemIf(tls && e.TLS == mtls.Files{} && !has(".tls.cert") && !has(".tls.key") && !has(".tls.ca"), etcd+".tls",
 		"is empty; leave it out for the authorities of the system and no certificate")
 	r.addProblemIf(has(".tls.cert") != has(".tls.key"), etcd+".tls", "needs both of cert and key, or none of them")
 	r.addProblemIf(plain && secured, etcd+".endpoints", "are all of http or all of https")
@@ -134,7 +137,7 @@ func (r *configReader) checkExclusive(c Config) {
 			if g.Listen != "" && !strings.HasSuffix(g.Listen, ":0") {
 				claim(".listen", "listen", g.Listen)
 			}
-			if e := g.Etcd; e != nil {
+			if e := g.Store.Etcd; e != nil {
 				claim(".store.etcd", "etcd", fmt.Sprint(e.Prefix, slices.Sorted(slices.Values(e.Endpoints))))
 			}
 		case n != nil:

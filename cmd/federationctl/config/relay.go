@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
@@ -17,10 +16,10 @@ type Relay struct {
 	Persist string `yaml:"persist" doc:"A file that keeps the catalog through a restart, by default none. Each relay needs a file of its own."`
 }
 
-// toSource returns the source that a relay is, under the default name where it has none.
-func (l *Relay) toSource(lifetime time.Duration) Source {
-	l.FillName()
-	return Source{Name: "relay:" + l.Name, Lifetime: lifetime, Relay: l}
+// PartialRelay is a relay beside other sources.
+type PartialRelay struct {
+	Relay
+	sourceLifetime
 }
 
 // parseZone takes a zone.

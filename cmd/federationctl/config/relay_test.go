@@ -44,11 +44,11 @@ func TestRelay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []config.Source{{Name: "relay:spiffe://mesh-b.example/hamlet/mesh-b.example", Lifetime: source.NoLifetime, Relay: &config.Relay{Owner: consumer.Owner{
+	want := []config.Source{{Name: "relay:spiffe://mesh-b.example/hamlet/mesh-b.example", Lifetime: source.NoLifetime, Relay: &config.PartialRelay{Relay: config.Relay{Owner: consumer.Owner{
 		Name: "spiffe://mesh-b.example/hamlet/mesh-b.example", Addresses: []string{"b-0.example:8008", "[2001:db8::1]:8008", "b-1.example:8008"}, IDs: ids(t, "spiffe://mesh-b.example/hamlet"),
 		ServerName: "mesh-b.example", Version: wire.V1Alpha1, Zones: zones, Settle: 10 * time.Second,
 		MaxCatalog: 64 << 20,
-	}, Persist: "/etc/owner/b.catalog"}}}
+	}, Persist: "/etc/owner/b.catalog"}}}}
 	c.ResolvePaths("/etc/owner")
 	got := c.Catalogs[1]
 	if diff := cmp.Diff(want, got.Sources, equal); diff != "" {
@@ -62,10 +62,10 @@ func TestRelay(t *testing.T) {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	want = []config.Source{{Name: "relay:b.example:8008", Lifetime: source.NoLifetime, Relay: &config.Relay{Owner: consumer.Owner{
+	want = []config.Source{{Name: "relay:b.example:8008", Lifetime: source.NoLifetime, Relay: &config.PartialRelay{Relay: config.Relay{Owner: consumer.Owner{
 		Name: "b.example:8008", Addresses: []string{"b.example:8008"}, Version: wire.V1Alpha2, Settle: 5 * time.Second,
 		MaxCatalog: 1 << 30,
-	}}}}
+	}}}}}
 	if diff := cmp.Diff(want, c.Catalogs[1].Sources, equal); diff != "" {
 		t.Errorf("unexpected defaults (-want +got):\n%s", diff)
 	}

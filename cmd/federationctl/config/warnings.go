@@ -29,7 +29,7 @@ func (r *configReader) findWarnings(c Config) []problem.Problem {
 		}
 	}
 	for path, s := range c.allSources() {
-		if g := s.Registration; g != nil && g.Etcd != nil && slices.ContainsFunc(g.Etcd.Endpoints, isPlainElsewhere) {
+		if g := s.Registration; g != nil && g.Store.Etcd != nil && slices.ContainsFunc(g.Store.Etcd.Endpoints, isPlainElsewhere) {
 			warnf(path+".store.etcd", "is asked without TLS: whoever is on the way can register and withdraw services")
 		}
 		if s.Relay != nil && s.Relay.HasOnlyIP() {

@@ -32,9 +32,9 @@ type InputFiles struct {
 type Catalog struct {
 	file       string // of the configuration, as it was named
 	serverName string
-	policy     *policy.Policy  // nil for everything to everyone who may subscribe
-	rules      []Rule          // of the policy
-	exports    []config.Export // these, as they stand in the configuration
+	policy     *policy.Policy   // nil for everything to everyone who may subscribe
+	rules      []Rule           // of the policy
+	exports    []*config.Export // these, as they stand in the configuration
 	services   []*wire.EncodedService
 	allowed    []federation.ID // in the order of the files, each once
 	spiffe     bool            // host names in certificates of consumers count for nothing

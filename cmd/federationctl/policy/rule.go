@@ -32,7 +32,7 @@ type Rule struct {
 	rule policy.Rule
 }
 
-func newRule(number int, file string, export config.Export) Rule {
+func newRule(number int, file string, export *config.Export) Rule {
 	var conditions, labels []string
 	for _, key := range slices.Sorted(maps.Keys(export.Rule.Labels)) {
 		labels = append(labels, key+"="+export.Rule.Labels[key])

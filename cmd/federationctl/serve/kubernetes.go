@@ -19,7 +19,7 @@ func (p *Publisher) openKubernetes(s config.Source) (source.Source, error) {
 // rulesOf returns by what rules a cluster is translated.
 func rulesOf(k *config.Kubernetes) export.Rules {
 	rules := export.Rules{
-		Cluster: k.Cluster, Zone: k.Zone, Order: k.Endpoints, RoutablePods: k.Routable, Labels: k.Labels, Annotations: k.Annotations,
+		Cluster: k.Cluster, Zone: k.Zone, Order: k.Endpoints, RoutablePods: k.Routable, Labels: k.Publish.Labels, Annotations: k.Publish.Annotations,
 	}
 	for _, of := range k.Names {
 		rules.Grants = append(rules.Grants, export.Grant(of))

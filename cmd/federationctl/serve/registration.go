@@ -83,7 +83,7 @@ func (p *Publisher) openRegistration(ctx context.Context, s config.Source, r *re
 		return nil, err
 	}
 	logger := p.logger.With("source", s.Name)
-	opened, err := openStore(settings, logger)
+	opened, err := openStore(s.Registration, logger)
 	if err != nil {
 		return nil, err
 	}

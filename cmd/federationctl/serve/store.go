@@ -17,25 +17,26 @@ const maxPassword = 4 << 10
 
 // openStore returns what owners share the nodes of a registration in, or nil for the memory of this
 // owner.
-func openStore(s config.Registration, logger *slog.Logger) (store.Store, error) {
-	if s.Etcd == nil {
+func openStore(s *config.Registration, logger *slog.Logger) (store.Store, error) {
+	in := s.Store.Etcd
+	if in == nil {
 		return nil, nil //nolint:nilnil // memory, as package registration has it
 	}
 	c := etcd.Config{
-		Endpoints: s.Etcd.Endpoints, Prefix: s.Etcd.Prefix, Username: s.Etcd.Username, Lease: s.Convergence, Logger: logger,
+		Endpoints: in.Endpoints, Prefix: in.Prefix, Username: in.Username, Lease: s.Convergence, Logger: logger,
 	}
-	if s.Etcd.PasswordFile != "" {
-		password, _, err := file.Read(s.Etcd.PasswordFile, maxPassword)
+	if in.PasswordFile != "" {
+		password, _, err := file.Read(in.PasswordFile, maxPassword)
 		if err != nil {
 			return nil, fmt.Errorf("password of etcd: %w", err)
 		}
 		if c.Password = string(bytes.TrimRight(password, "\r\n")); c.Password == "" {
-			return nil, fmt.Errorf("password of etcd: %s is empty", s.Etcd.PasswordFile)
+			return nil, fmt.Errorf("password of etcd: %s is empty", in.PasswordFile)
 		}
 	}
-	if s.Etcd.TLS != (mtls.Files{}) {
+	if in.TLS != (mtls.Files{}) {
 		var err error
-		if c.TLS, err = etcd.TLS(s.Etcd.TLS); err != nil {
+		if c.TLS, err = etcd.TLS(in.TLS); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
 	}

@@ -33,7 +33,7 @@ func (p *Publisher) Why(_ context.Context, name string, _ uint16) (status.NameEx
 }
 
 // exportsOf returns the rules of a catalog that are in effect.
-func (p *Publisher) exportsOf(serverName string) []config.Export {
+func (p *Publisher) exportsOf(serverName string) []*config.Export {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := slices.IndexFunc(p.config.Catalogs, func(of config.Catalog) bool { return of.ServerName == serverName })
@@ -45,7 +45,7 @@ const maxFound = 100
 
 // findServices returns the services that have a name in DNS, or are called so, those that are published
 // first. The name is in lower case, without the final dot.
-func (c *servedCatalog) findServices(name string, exports []config.Export) []source.FoundService {
+func (c *servedCatalog) findServices(name string, exports []*config.Export) []source.FoundService {
 	names := config.OriginalNames(name, exports)
 	found := c.sources.Find(func(s *wire.EncodedService) bool {
 		return strings.EqualFold(s.Name(), name) || slices.ContainsFunc(names, func(name string) bool {

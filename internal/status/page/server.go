@@ -38,11 +38,11 @@ const (
 // Config says where the status is served, and to whom.
 type Config struct {
 	// Address is host:port. The host is empty for all addresses of the machine.
-	Address string
+	Address string `yaml:"listen" as:"address" doc:"The address of the status page, as host:port, such as localhost:9156."`
 
-	// Files are for mutual TLS, without which nothing but a loopback address is served:
+	// The files are for mutual TLS, without which nothing but a loopback address is served:
 	// whoever has a certificate of the CA may read. All are set, or none.
-	Files mtls.Files
+	mtls.Files
 }
 
 // Validate returns what is wrong with the configuration. It reads no file.
@@ -58,7 +58,7 @@ func (c Config) Validate() error {
 			return fmt.Errorf("%q is not a loopback address such as localhost:9154; what is published is not for everybody: "+
 				"elsewhere a certificate, its key and the CA of those who may read are needed", c.Address)
 		}
-	case c.Files.Cert == "" || c.Files.Key == "" || c.Files.CA == "":
+	case c.Cert == "" || c.Key == "" || c.CA == "":
 		return errors.New("certificate, key and CA are needed, all three or none")
 	}
 	return nil
