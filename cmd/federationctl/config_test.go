@@ -320,7 +320,7 @@ func TestConfigRefused(t *testing.T) {
 		{"", nil, 1, "federationctl: configuration file: stat owner.yaml: no such file or directory\n"},
 		{strings.Replace(ownerText, "allow:", "allow:\n  file: no.txt", 1), nil, 1, "federationctl: allow file: stat no.txt: no such file or directory; see allow.file in owner.yaml\n"},
 		{strings.Replace(ownerText, "127.0.0.1:0", "192.0.2.1:1", 1), nil, 1, "federationctl: listen tcp 192.0.2.1:1: bind: cannot assign requested address; see listen in owner.yaml\n"},
-		{ownerText, []string{"--window", "2", "--catalog", "catalog.yaml"}, 2, "federationctl: --catalog, --window cannot be used with --config: the configuration file replaces these flags\nfederationctl: see 'federationctl serve --help'\n"},
+		{ownerText, []string{"--window", "2", "--catalog", "catalog.yaml"}, 2, "federationctl: if any flags in the group [config catalog] are set none of the others can be; [catalog config] were all set\nfederationctl: see 'federationctl serve --help'\n"},
 	} {
 		os.Remove("owner.yaml")
 		if tt.text != "" {

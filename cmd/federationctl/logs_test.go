@@ -79,7 +79,7 @@ func TestLogJSON(t *testing.T) {
 		hint bool
 	}{
 		"files":     {args, exitFailed, catalog, false},
-		"usage":     {slices.Concat(args, []string{"--config", "x"}), exitUsage, "cannot be used with --config", true},
+		"usage":     {slices.Concat(args, []string{"--config", "x"}), exitUsage, "none of the others can be", true},
 		"no config": {[]string{"serve", "--log-format=json", "--config", filepath.Join(dir, "none")}, exitFailed, "no such file", false},
 	} {
 		code, stdout, stderr := ctl(t, tc.args...)

@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -197,45 +196,26 @@ func buildVersion() string {
 }
 
 // originFlags adds the flags for the identity of a party, such as an owner, whose peers are
-// consumers. checkOrigin has their rules.
-func originFlags(command *cobra.Command, origin *mtls.Origin, party, peers string) {
+// consumers: files or a SPIFFE agent, or else what the flags instead say.
+func originFlags(command *cobra.Command, origin *mtls.Origin, party, peers string, instead ...string) {
 	flags := command.Flags()
 	flags.StringVar(&origin.Files.Cert, "cert", "", "PEM `file`: the "+party+"'s certificate, then intermediate ones")
 	flags.StringVar(&origin.Files.Key, "key", "", "PEM `file`: the key of that certificate")
 	flags.StringVar(&origin.Files.CA, "ca", "", "PEM `file`: the authorities of "+peers)
-	flags.StringVar(&origin.SPIFFE.Socket, "spiffe", "", "`socket` of a SPIFFE agent, unix:///path or tcp://ip:port, in place of the files")
+	flags.Var(&flagValue{kind: "string", set: func(text string) error {
+		if origin.SPIFFE.Socket = text; text == "" {
+			return errors.New("the socket is empty")
+		}
+		return nil
+	}}, "spiffe", "`socket` of a SPIFFE agent, unix:///path or tcp://ip:port, in place of the files")
 	flags.StringArrayVar(&origin.SPIFFE.TrustDomains, "trust-domain", nil, "further `domain` accepted with --spiffe; repeatable")
-}
-
-// checkOrigin returns what is wrong with the choice of flags: three files or a SPIFFE
-// agent, and the other flags that are required. It is to be called before cobra looks at
-// what is required.
-func checkOrigin(flags *pflag.FlagSet, required ...string) error {
-	agent := flags.Changed("spiffe")
-	var mixed, missing []string
-	flags.VisitAll(func(flag *pflag.Flag) {
-		isFile := slices.Contains([]string{"cert", "key", "ca"}, flag.Name)
-		if isFile && agent {
-			delete(flag.Annotations, cobra.BashCompOneRequiredFlag) // it may be there by requireFlags
+	command.MarkFlagsOneRequired(append(instead, "cert", "spiffe")...)
+	command.MarkFlagsRequiredTogether("cert", "key", "ca")
+	for _, agent := range []string{"spiffe", "trust-domain"} { // which has what is in the files
+		for _, file := range []string{"cert", "key", "ca"} {
+			command.MarkFlagsMutuallyExclusive(agent, file)
 		}
-		switch {
-		case flag.Changed && isFile && agent:
-			mixed = append(mixed, "--"+flag.Name)
-		case !flag.Changed && (isFile && !agent || slices.Contains(required, flag.Name)):
-			missing = append(missing, fmt.Sprintf("%q", flag.Name))
-		}
-	})
-	switch {
-	case !agent && flags.Changed("trust-domain"):
-		return errors.New("--trust-domain is for --spiffe: with files, --ca says who is accepted")
-	case len(mixed) > 0:
-		return fmt.Errorf("%s cannot be used with --spiffe: the agent has the certificate and the authorities", strings.Join(mixed, ", "))
-	case len(missing) > 0:
-		return fmt.Errorf("required flag(s) %s not set", strings.Join(missing, ", "))
-	case agent && flags.Lookup("spiffe").Value.String() == "":
-		return errors.New("--spiffe: the socket is empty")
 	}
-	return nil
 }
 
 // requireFlags makes flags of the command mandatory.

@@ -214,7 +214,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"check", ""}, nil, "any file"},
 		{[]string{"check", "a.yaml", ""}, nil, "any file"},
 		{[]string{"pki", ""}, []string{"init", "issue"}, "directory"},
-		{[]string{"watch", ""}, []string{"--ca", "--cert", "--key"}, "no file"}, // the required flags
+		{[]string{"watch", ""}, []string{"--cert", "--spiffe"}, "no file"}, // one of which is required
 		{[]string{"watch", "-o", ""}, []string{"table", "json"}, "no file"},
 		{[]string{"watch", "--output", ""}, []string{"table", "json"}, "no file"},
 		{[]string{"watch", "--api", ""}, apis, "no file"},

@@ -90,9 +90,6 @@ mtls. Without a host it is the address from which register connects.`,
       --cert provider.pem --key provider-key.pem --ca ca.pem \
       --service db.fed.example --node tcp://:5432 --check tcp://127.0.0.1:5432`,
 		Args: noArgs("systemd, or a container beside this one, runs the program"),
-		PreRunE: func(command *cobra.Command, _ []string) error {
-			return checkOrigin(command.Flags(), "server", "service", "node")
-		},
 		RunE: func(command *cobra.Command, _ []string) error {
 			return o.registerNode(ctx, command.Flags(), command.ErrOrStderr())
 		},
@@ -102,7 +99,7 @@ mtls. Without a host it is the address from which register connects.`,
 	flags.StringSliceVar(&o.servers, "server", nil, "`address` of an owner, host[:port]; repeatable")
 	flags.StringVar(&o.node.Service, "service", "", "`fqdn` of the service")
 	flags.StringVar(&o.node.URI, "node", "", "`URI` of the program")
-	requireFlags(command, "cert", "key", "ca", "server", "service", "node")
+	requireFlags(command, "server", "service", "node")
 	positiveFlag(command, &o.node.TTL, "ttl", "`duration` for which the owner keeps the program registered without hearing of it; default: the owner's")
 	flags.Var(&flagValue{kind: repeatable, set: o.addMetadata}, "metadata", "`key=value` for clients of the service; repeatable")
 	flags.StringVar(&o.node.Instance, "instance", "", "`ID` of the instance, which nodes may share")

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/netip"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -75,7 +74,7 @@ serve follows its files while it runs. A broken, empty or missing file changes n
 	flags.StringVar(&o.listen, "listen", ":8008", "`address` to listen on, host:port; without a host, all addresses of this machine")
 	flags.StringVar(&o.catalog, "catalog", "", "YAML or JSON `file` with the services")
 	maxCatalogFlag(command, &o.max)
-	originFlags(command, &o.origin, "owner", "consumers")
+	originFlags(command, &o.origin, "owner", "consumers", "config")
 	idsFlag(command, &o.allow, "allow-id", "`identity` that may subscribe, spiffe://... or a DNS name; repeatable")
 	flags.StringVar(&o.allowFile, "allow-file", "", "`file` with more identities that may subscribe, one a line; changes are followed")
 	flags.BoolVar(&o.allowAny, "allow-any", false, "let every consumer with a valid certificate subscribe")
@@ -83,6 +82,14 @@ serve follows its files while it runs. A broken, empty or missing file changes n
 	flags.IntVar(&o.window, "window", owner.DefaultWindow, fmt.Sprintf("`number` of messages that may wait for their ACKs on a stream, 1 to %d; a consumer that does not say that it takes more gets one at a time", owner.MaxWindow))
 	flags.StringVar(&o.status, "status", "", "loopback `address` for status and why, such as localhost:9156")
 	flags.StringVar(&o.metrics, "metrics", "", "`address` to serve metrics on, host:port; without this flag there are none")
+	command.MarkFlagsOneRequired("config", "catalog")
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != "config" { // which says all that the others do
+			command.MarkFlagsMutuallyExclusive("config", flag.Name)
+		}
+	})
+	command.MarkFlagsMutuallyExclusive("allow-any", "allow-id")
+	command.MarkFlagsMutuallyExclusive("allow-any", "allow-file")
 	logFormatFlag(command, &o.logFormat)
 	return command
 }
@@ -91,8 +98,8 @@ serve follows its files while it runs. A broken, empty or missing file changes n
 func (o *serveOptions) serveCatalogs(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
 	config := serve.Config{File: o.config, Logger: slog.New(logHandler(stderr, o.logFormat)), Version: buildVersion()}
 	logAll(ctx, config.Logger)
-	if err := o.checkFlags(flags); err != nil {
-		return err
+	if flags.Changed("config") && o.config == "" {
+		return errors.New("--config: the name of the file is empty")
 	}
 	if o.config == "" {
 		var err error
@@ -129,26 +136,6 @@ func (o *serveOptions) serveCatalogs(ctx context.Context, flags *pflag.FlagSet, 
 	})
 }
 
-// checkFlags returns what is wrong with the choice of flags: those for one catalog file, or
-// --config and no other.
-func (o *serveOptions) checkFlags(flags *pflag.FlagSet) error {
-	var others []string
-	flags.VisitAll(func(flag *pflag.Flag) {
-		if flag.Changed && flag.Name != "config" && flag.Name != logFormatName {
-			others = append(others, "--"+flag.Name)
-		}
-	})
-	switch {
-	case o.config != "" && len(others) > 0:
-		return fmt.Errorf("%s cannot be used with --config: the configuration file replaces these flags", strings.Join(others, ", "))
-	case flags.Changed("config") && o.config == "":
-		return errors.New("--config: the name of the file is empty")
-	case o.config == "":
-		return checkOrigin(flags, "catalog")
-	}
-	return nil
-}
-
 // ownerConfig returns what the flags say.
 func (o *serveOptions) ownerConfig() (config.Config, error) {
 	if err := checkIDs("allow-id", o.allow, o.origin); err != nil {
@@ -163,10 +150,7 @@ func (o *serveOptions) ownerConfig() (config.Config, error) {
 			return config.Config{}, fmt.Errorf("--status: %w", err)
 		}
 	}
-	switch named := len(o.allow) > 0 || o.allowFile != ""; {
-	case named && o.allowAny:
-		return config.Config{}, errors.New("--allow-any lets every consumer in, so --allow-id and --allow-file cannot be used with it")
-	case !named && !o.allowAny:
+	if len(o.allow) == 0 && o.allowFile == "" && !o.allowAny {
 		return config.Config{}, errors.New("nobody may subscribe yet: name consumers with --allow-id ID or --allow-file FILE, or add --allow-any")
 	}
 	return config.Config{

@@ -43,8 +43,6 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		Args: noArgs("name the endpoint with --at"),
 	}, func(e *inspect.Endpoint, _ []string, out io.Writer) error {
 		switch {
-		case o.check && o.watch:
-			return errors.New("--check cannot be used with --watch")
 		case o.check:
 			return o.writeCheck(ctx, e, out)
 		case o.watch:
@@ -58,6 +56,7 @@ The process must have the status endpoint, 'status' in its configuration.`,
 	flags.BoolVar(&o.watch, "watch", false, "repeat until interrupted; if the output is no terminal, only after a change")
 	positiveFlag(command, &o.interval, "interval", "`time` between two looks of --watch")
 	flags.BoolVar(&o.check, "check", false, "print a line for a monitoring system, and exit with 0, 1, 2 or 3")
+	command.MarkFlagsMutuallyExclusive("check", "watch")
 	return command
 }
 

@@ -51,14 +51,12 @@ Services that break a rule are refused and named on standard error.`,
       | jq -r 'select(.op == "upsert").service.fqdn'`,
 		Args:              argsBetween("one ADDRESS", 1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		PreRunE:           func(command *cobra.Command, _ []string) error { return checkOrigin(command.Flags()) },
 		RunE: func(command *cobra.Command, args []string) error {
 			return o.watchOwner(ctx, args[0], command.OutOrStdout(), command.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
 	originFlags(command, &o.origin, "consumer", "owners")
-	requireFlags(command, "cert", "key", "ca")
 	idsFlag(command, &o.ownerIDs, "owner-id", "`identity` of the owner, if not its host; repeatable")
 	flags.Var(&flagValue{kind: "string", text: apis[0], set: func(text string) (err error) {
 		o.Version, err = wire.ParseVersion(text)
