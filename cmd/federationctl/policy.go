@@ -145,8 +145,7 @@ func whoCanCommand(ctx context.Context) *cobra.Command {
 		Short: "Say who is told of a service",
 		Long: `who-can says which of the consumers that allow names, in CONFIG or in the allow
 file, are told of a service, by which rule and in what form, and why the others are
-not. A NAME is as in 'federationctl policy test'. Patterns of the rules that match
-further consumers are listed as well: these are told once allow names them.
+not. A NAME is as in 'federationctl policy test'.
 
 The exit code is 0 when somebody is told, 1 when nobody is, and 2 when it is not
 known.`,

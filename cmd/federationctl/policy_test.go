@@ -143,13 +143,11 @@ func TestPolicyWhoCan(t *testing.T) {
 			"told by " + rule3 + "\n" + apiWhole + "  consumer   spiffe://acme.example/ns/dns\n" +
 			"told by " + rule1 + "\n" + apiShaped + "  consumer   spiffe://partner.example/coredns\n" +
 			"not told: it does not meet the tags of rule 2\n  consumer   a.dns.example\n" +
-			"not told: no rule is for this consumer\n  consumer   spiffe://stranger.example/coredns\n" +
-			"told once allow names them:\n  consumer   spiffe://partner.example/*, by rule 1\n  consumer   spiffe://acme.example/ns/*, by rule 3\n", ""},
+			"not told: no rule is for this consumer\n  consumer   spiffe://stranger.example/coredns\n", ""},
 		{"who-can owner.yaml vault", 0, "vault: told to 1 of 4 consumers\n" +
 			"told by " + rule3 + "\n  fqdn       vault.fed.example\n  instances  v1/TCP\n  endpoints  192.0.2.40:80\n  consumer   spiffe://acme.example/ns/dns\n" +
 			"not told: " + vaultHidden + "\n  consumer   spiffe://partner.example/coredns\n  consumer   a.dns.example\n" +
-			"not told: no rule is for this consumer\n  consumer   spiffe://stranger.example/coredns\n" +
-			"told once allow names them:\n  consumer   spiffe://acme.example/ns/*, by rule 3\n", ""},
+			"not told: no rule is for this consumer\n  consumer   spiffe://stranger.example/coredns\n", ""},
 		{"who-can everything.yaml api.pay.example", 0, "api.pay.example: service api is told to 4 of 4 consumers\n" +
 			"told: a catalog without exports tells every consumer everything\n" + apiWhole +
 			"  consumer   spiffe://acme.example/ns/dns\n  consumer   spiffe://partner.example/coredns\n  consumer   a.dns.example\n  consumer   spiffe://stranger.example/coredns\n", ""},
@@ -164,11 +162,6 @@ func TestPolicyWhoCan(t *testing.T) {
 	if want := strings.Replace(byName, "api: ", "api.pay.partner.example: service api is ", 1); byAlias != want {
 		t.Errorf("who-can says of an alias\n%s\nexpected\n%s", byAlias, want)
 	}
-	_, shop, _ := ctl(t, "policy", "who-can", "owner.yaml", "--catalog", "catalog.yaml", "shop")
-	// Rule 2 decides about partner.example, also where rule 1 does not match.
-	if want := "once allow names them:\n  consumer   spiffe://partner.example/**, by rule 2\n  consumer   *.dns.example, by rule 2\n  consumer   spiffe://later.example/coredns, by rule 2\n  consumer   spiffe://acme.example/ns/*, by rule 3\n"; !strings.HasSuffix(shop, want) {
-		t.Errorf("who-can ends with\n%s\nexpected\n%s", shop, want)
-	}
 }
 
 // TestPolicyJSON reads what scripts get.
@@ -181,7 +174,7 @@ func TestPolicyJSON(t *testing.T) {
 		{"test owner.yaml --as spiffe://partner.example/coredns api ledger", `{"asked":"api","name":"api","fqdn":"api.pay.example","told":true,"rule":{"number":1,"file":"owner.yaml","line":12,"match":"fqdn *.pay.example, labels tier=public","to":"spiffe://partner.example/*"},"as":"api.pay.partner.example","service":{"name":"api","labels":{"tier":"public"},"fqdn":"api.pay.partner.example","endpoints":[{"address":"192.0.2.20","port":80}],"instances":[{"id":"v1","protocol":"HTTP"}]},"changes":"as api.pay.partner.example in place of api.pay.example"}
 {"asked":"ledger","name":"ledger","fqdn":"ledger.pay.example","told":false,"reason":"it does not meet the labels of rule 1, the tags of rule 2"}
 `, 1},
-		{"who-can owner.yaml ledger", `{"asked":"ledger","name":"ledger","fqdn":"ledger.pay.example","told":[{"consumers":["spiffe://acme.example/ns/dns"],"rule":{"number":3,"file":"owner.yaml","line":19,"match":"everything","to":"spiffe://acme.example/ns/*"},"as":"ledger.pay.example","service":{"name":"ledger","fqdn":"ledger.pay.example","endpoints":[{"address":"192.0.2.30","port":80}],"instances":[{"id":"v1","protocol":"HTTP"}]}}],"notTold":[{"consumers":["spiffe://partner.example/coredns"],"reason":"it does not meet the labels of rule 1, the tags of rule 2"},{"consumers":["a.dns.example"],"reason":"it does not meet the tags of rule 2"},{"consumers":["spiffe://stranger.example/coredns"],"reason":"no rule is for this consumer"}],"further":[{"to":"spiffe://acme.example/ns/*","rule":{"number":3,"file":"owner.yaml","line":19,"match":"everything","to":"spiffe://acme.example/ns/*"}}]}
+		{"who-can owner.yaml ledger", `{"asked":"ledger","name":"ledger","fqdn":"ledger.pay.example","told":[{"consumers":["spiffe://acme.example/ns/dns"],"rule":{"number":3,"file":"owner.yaml","line":19,"match":"everything","to":"spiffe://acme.example/ns/*"},"as":"ledger.pay.example","service":{"name":"ledger","fqdn":"ledger.pay.example","endpoints":[{"address":"192.0.2.30","port":80}],"instances":[{"id":"v1","protocol":"HTTP"}]}}],"notTold":[{"consumers":["spiffe://partner.example/coredns"],"reason":"it does not meet the labels of rule 1, the tags of rule 2"},{"consumers":["a.dns.example"],"reason":"it does not meet the tags of rule 2"},{"consumers":["spiffe://stranger.example/coredns"],"reason":"no rule is for this consumer"}]}
 `, 0},
 	} {
 		policyCase{tt.args + " -o json", tt.code, tt.want, ""}.check(t)

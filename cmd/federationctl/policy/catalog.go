@@ -114,13 +114,3 @@ func catalogName(serverName string) string {
 	}
 	return "catalog " + serverName
 }
-
-// countingIDs returns which of the identities in a certificate count for the owner, and whether a
-// consumer with them may subscribe.
-func (c *Catalog) countingIDs(ids []federation.ID) (counting []federation.ID, allowed bool) {
-	counting = slices.Clone(ids)
-	if c.spiffe {
-		counting = slices.DeleteFunc(counting, func(id federation.ID) bool { return !id.IsSPIFFE() })
-	}
-	return counting, slices.ContainsFunc(counting, func(id federation.ID) bool { return slices.Contains(c.allowed, id) })
-}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
@@ -25,11 +26,13 @@ type consumerClass struct {
 
 // newConsumer returns a consumer of the catalog whose certificate has these identities.
 func (c *Catalog) newConsumer(ids ...federation.ID) consumerClass {
-	counting, allowed := c.countingIDs(ids)
-	if !allowed {
+	if c.spiffe {
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id federation.ID) bool { return !id.IsSPIFFE() })
+	}
+	if !slices.ContainsFunc(ids, func(id federation.ID) bool { return slices.Contains(c.allowed, id) }) {
 		return consumerClass{}
 	}
-	return consumerClass{true, c.policy.ClassOf(counting)}
+	return consumerClass{true, c.policy.ClassOf(ids)}
 }
 
 // serviceOutcome is what becomes of a service for a consumer.

@@ -17,7 +17,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/internal/policy"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
@@ -28,8 +27,6 @@ type Rule struct {
 	Line   int    `json:"line"`
 	Match  string `json:"match"`
 	To     string `json:"to"`
-
-	rule policy.Rule
 }
 
 func newRule(number int, file string, export *config.Export) Rule {
@@ -47,7 +44,7 @@ func newRule(number int, file string, export *config.Export) Rule {
 		}
 	}
 	match := cmp.Or(strings.Join(conditions, ", "), "everything")
-	return Rule{Number: number, File: file, Line: export.Line, Match: match, To: few(export.Rule.To), rule: export.Rule}
+	return Rule{Number: number, File: file, Line: export.Line, Match: match, To: few(export.Rule.To)}
 }
 
 // String returns the rule in short, with its place.

@@ -47,12 +47,8 @@ func lineStart(name, service string) string {
 func (c *Catalog) ExplainServices(ids []federation.ID, names []string) (answers []*Answer, told bool, err error) {
 	to := c.newConsumer(ids...)
 	told = true
-	known := func(s *wire.EncodedService, as federation.FQDN) bool {
-		o := c.decideOutcome(to, s)
-		return o.told != nil && o.told.FQDN == as
-	}
 	for _, name := range names {
-		found, err := c.findServices(name, known)
+		found, err := c.findServices(name, to)
 		if err != nil {
 			return nil, false, err
 		}
@@ -72,9 +68,9 @@ func (c *Catalog) ExplainServices(ids []federation.ID, names []string) (answers 
 	return answers, told, nil
 }
 
-// findServices returns the services with that name or fqdn, and those of which known says that
-// a consumer knows them by that fqdn.
-func (c *Catalog) findServices(name string, known func(s *wire.EncodedService, as federation.FQDN) bool) ([]*wire.EncodedService, error) {
+// findServices returns the services with that name or fqdn, and those that one of the consumers
+// knows by that fqdn.
+func (c *Catalog) findServices(name string, consumers ...consumerClass) ([]*wire.EncodedService, error) {
 	fqdn, err := federation.ParseFQDN(name)
 	if err != nil {
 		fqdn = federation.FQDN{} // which no service has
@@ -84,7 +80,10 @@ func (c *Catalog) findServices(name string, known func(s *wire.EncodedService, a
 	var found []*wire.EncodedService
 	for _, s := range c.services {
 		its := s.FQDN()
-		if s.Name() == name || its == plain || slices.Contains(origins, its) && known(s, fqdn) {
+		if s.Name() == name || its == plain || slices.Contains(origins, its) && slices.ContainsFunc(consumers, func(to consumerClass) bool {
+			o := c.decideOutcome(to, s)
+			return o.told != nil && o.told.FQDN == fqdn
+		}) {
 			found = append(found, s)
 		}
 	}
