@@ -27,12 +27,10 @@ func explainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain [KEY]",
 		Short: "Say what a property of a Corefile or a key of a file means",
-		Long: `explain says what a KEY means, in which unit, what holds without it, and when to touch
-it. The end of its path is enough, such as kubernetes.zone. Without a KEY, explain lists
-all that can stand in a federation block of a Corefile; in owner.yaml, which is the
-configuration of 'federationctl serve --config'; in import.yaml, which is that of
-'federationctl import'; and in rules.yaml, which is the file of rules that a registration
-names.`,
+		Long: `explain says what a KEY means, in which unit, what holds without it, and when to touch it.
+The end of its path is enough. Without a KEY, explain lists all that can stand in a
+federation block of a Corefile, and in the files of serve --config (owner.yaml), of import
+(import.yaml) and of the rules that a registration names (rules.yaml).`,
 		Example: `  federationctl explain retention
   federationctl explain kubernetes.lifetime
 

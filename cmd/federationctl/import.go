@@ -25,11 +25,10 @@ func importCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Make Services in a Kubernetes cluster of what owners publish",
-		Long: `import follows the owners that a configuration file names, and makes Services and
-EndpointSlices of their services in a cluster, or ServiceImports of the Multi-Cluster
-Services API. Of several replicas one writes. The objects stay when import ends.
-'federationctl check' finds mistakes in the file, and 'federationctl explain' has its
-keys. A change of the file takes a restart.`,
+		Long: `import follows the owners that a configuration file names (docs/import.md), and makes
+Services of their services in a cluster, or ServiceImports of the Multi-Cluster Services
+API. Of several replicas one writes. The objects stay when import ends. A change of the
+file takes a restart.`,
 		Example: `  federationctl import import.yaml
 
   # Look at the objects first.

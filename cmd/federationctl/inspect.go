@@ -65,17 +65,11 @@ func whyCommand(ctx context.Context) *cobra.Command {
 	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "why NAME [TYPE]",
 		Short: "Explain what a running CoreDNS, owner or importer makes of a name",
-		Long: `why asks a CoreDNS with the plugin why it answers NAME as it does. The explanation names
-the zone, the owner and the service, and says since when and until when the records are
-answered. It lists other services with the name, what was refused, left out or withdrawn,
-and what to do. An owner explains which of its catalogs have NAME, as an fqdn, as the name
-of a service or below an fqdn, and which consumers are told of it. An importer shows the
-objects of NAME, also by the name of a service or object, and why some are not written.
+		Long: `why asks a CoreDNS with the plugin why it answers NAME as it does, since when and until
+when, and what to do. An owner explains which of its catalogs have NAME, and which
+consumers are told of it; an importer, which objects it has of NAME. TYPE is A by default.
 
-NAME is absolute, with or without its final dot. TYPE is A by default.
-
-The process must have the status endpoint, 'status' in its configuration. The exit
-code is 0 when it has explained the answer, whatever that is, and 1 when it has not.`,
+The exit code is 0 when the answer is explained, whatever it is, and 1 when it is not.`,
 		Example: `  federationctl why shop.fed.example
   federationctl why shop.fed.example SRV -o json`,
 		Args: argsBetween("a NAME and perhaps a TYPE", 1, 2),
@@ -113,12 +107,8 @@ func retryCommand(ctx context.Context) *cobra.Command {
 		Use:   "retry",
 		Short: "Have a running CoreDNS, relay or importer try an owner that is lost now",
 		Long: `retry has a process connect at once to an owner that is lost or parked, so that nobody has
-to wait for the next attempt after a repair. --of names the owner that is followed or, at
-a relay, the server name of the catalog that the relay passes on. 'federationctl
-status' lists them, and shows whether the attempt succeeded. There is at most one attempt
-in a second.
-
-The process must have the status endpoint, 'status' in its configuration.`,
+to wait for the next attempt after a repair. 'federationctl status' shows whether the
+attempt succeeded. There is at most one attempt in a second.`,
 		Example: `  federationctl retry
   federationctl retry --of owner.example:8008`,
 		Args: noArgs("name the endpoint with --at, and the owner with --of"),
@@ -145,13 +135,7 @@ func confirmCommand(ctx context.Context) *cobra.Command {
 		Long: `confirm has an owner withdraw services that one of its sources has lost. If a source loses
 more at once than its 'max_withdraw', the owner pauses their withdrawal, because a store
 that is empty or was restored from a backup looks the same as a decision. 'federationctl
-status' says how many services of which source are paused. What the source loses after
-a confirmation counts anew.
-
---of names the catalog by its server name, and --source the source by the name that
-status shows.
-
-The process must have the status endpoint, 'status' in its configuration.`,
+status' says how many services of which source are paused.`,
 		Example: `  federationctl confirm
   federationctl confirm --of mesh-b.owner.example --source kubernetes:west`,
 		Args: noArgs("name the endpoint with --at, the catalog with --of and the source with --source"),
@@ -178,13 +162,9 @@ func dumpCommand(ctx context.Context) *cobra.Command {
 		Use:   "dump",
 		Short: "Write a catalog of a running CoreDNS or owner as a catalog file",
 		Long: `dump writes a catalog as it is now, in the form that 'federationctl serve --catalog'
-reads: JSON with a service on each line. --of names the owner that a CoreDNS follows, or
-the server name of an owner's catalog; 'federationctl status' lists them. Services are
-sorted by name, so that equal catalogs are equal texts.
-
-A CoreDNS writes the services as their owner publishes them, before rename, and stale ones
-as well. The process must have the status endpoint, 'status' in its
-configuration.`,
+reads: JSON with a service on each line, sorted by name, so that equal catalogs are equal
+texts. A CoreDNS writes the services as their owner publishes them, before rename, and
+stale ones as well. 'federationctl status' lists the catalogs.`,
 		Example: `  federationctl dump >saved.json && federationctl check saved.json
 
   # The catalog of one of several owners.

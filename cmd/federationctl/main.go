@@ -115,19 +115,10 @@ func rootCommand(ctx context.Context) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "federationctl",
 		Short: "Publish services to federated platforms, and see what others publish",
-		Long: `federationctl is the owner's side of federated service discovery, with tools
-to check a catalog, to watch an owner, to register programs, to explain who is told
-of what, and to make certificates for a first try. import makes Services in Kubernetes
-of what owners publish. why, status, services and dump ask a running owner or importer,
-or a CoreDNS with the plugin. retry has it connect to an owner that is lost, and confirm
-has an owner withdraw what it has paused.
-
-A running command follows its files, such as certificates, keys and catalogs: when a
-file is edited or replaced, the command uses the new content.
-
-The exit code is 0 when a command is done, 1 when it failed, and 2 when it was
-called in a wrong way. A command whose exit code is an answer, such as check, fails
-also when its output cannot be written, for example to a closed pipe.`,
+		Long: `A running command follows its files, such as certificates, keys and catalogs. The exit
+code is 0 when a command is done, 1 when it failed, and 2 when it was called in a wrong
+way. A command whose exit code is an answer, such as check, fails also when its output
+cannot be written, for example to a closed pipe.`,
 		Example: `  # Try it out on one machine: certificates, an owner, a consumer.
   federationctl pki run
   federationctl serve --catalog catalog.yaml --allow-any \

@@ -32,17 +32,11 @@ func pkiCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "pki DIR",
 		Short: "Make certificates for a trial",
-		Long: `pki makes an authority, an owner and a consumer in one step, in a directory:
-
-  ca.pem, ca-key.pem              the authority
-  owner.pem, owner-key.pem        ` + pkiOwnerID + `,
-                                  localhost, 127.0.0.1, ::1 and every --host;
-                                  also valid for clients, for relays
-  consumer.pem, consumer-key.pem  ` + pkiConsumerID + `
-
-'pki init' makes an authority alone, and 'pki issue' further certificates of an
-authority. They are valid for a year from when the authority was made. No file is
-overwritten. In production use an authority that can renew and revoke.`,
+		Long: `pki makes an authority, an owner and a consumer in a directory. The certificate of the
+owner is for localhost, 127.0.0.1, ::1 and every --host, also as a client, for relays.
+'pki init' makes an authority alone, and 'pki issue' further certificates of an authority.
+They are valid for a year from when the authority was made. No file is overwritten. In
+production use an authority that can renew and revoke.`,
 		Example: `  federationctl pki run
 
   # An owner that others reach by these names.
@@ -62,8 +56,8 @@ func pkiInitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "init DIR",
 		Short: "Make an authority for a trial",
-		Long: `init makes an authority in a directory: ca.pem, which peers need, and ca-key.pem,
-which stays where it is. It is valid for a year. No file is overwritten.`,
+		Long: `init makes an authority in a directory: ca.pem, which peers need, and ca-key.pem, which
+stays where it is. It is valid for a year. No file is overwritten.`,
 		Example: `  federationctl pki init ca
 
   # A certificate of that authority.
@@ -94,13 +88,9 @@ func pkiIssueCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "issue DIR NAME {--id ID | --dns NAME}...",
 		Short: "Issue a certificate of an authority of 'pki init'",
-		Long: `issue makes NAME.pem and NAME-key.pem in DIR, signed by the authority that 'pki init'
-or 'pki DIR' has made there. They are valid for as long as the authority. No file is
-overwritten.
-
-The certificate is for both sides of a connection, or only for those of --client and
---server. A CoreDNS and a provider are clients, an owner is a server, and
-a relay is both.`,
+		Long: `issue makes NAME.pem and NAME-key.pem in DIR, signed by the authority there, and valid for
+as long. The certificate is for both sides of a connection, as a relay needs it, or only
+for those of --client (a CoreDNS, a provider) and --server (an owner).`,
 		Example: `  federationctl pki init ca
   federationctl pki issue ca dns --id spiffe://dns.example/coredns --client
 

@@ -18,13 +18,9 @@ func policyCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "policy",
 		Short: "Explain who is told of which services",
-		Long: `policy explains the exports of a configuration file, the rules by which an owner
-decides who is told of which services. It asks no owner: it reads the file, the
-allow file that it names, and the services in a catalog file, or in what
-'federationctl dump' writes.
-
-test says what one consumer is told of services, and who-can which consumers are told
-of one. Scripts can rely on the exit code: 0 and 1 are answers, and 2 means that there is none.`,
+		Long: `policy explains the exports of a configuration file, the rules by which an owner decides
+who is told of which services. It asks no owner: it reads the files. Scripts can rely on
+the exit code: 0 and 1 are answers, and 2 means that there is none.`,
 		Example: policyExamples[0] + "\n" + policyExamples[1],
 		Args:    cobra.NoArgs,
 		RunE:    showHelp,
@@ -107,15 +103,12 @@ func policyTestCommand(ctx context.Context) *cobra.Command {
 	command := o.runOnCatalog(ctx, &cobra.Command{
 		Use:   "test CONFIG --catalog FILE --as ID NAME...",
 		Short: "Say whether a consumer is told of services, and why",
-		Long: `test says whether a consumer with the identity of --as is told of services, which
-rule decides that, and in what form it is told. A NAME is the name of a service, its
-fqdn, or the fqdn under which the consumer knows it. If several services have the name,
-all of them are shown.
+		Long: `test says whether a consumer is told of services, which rule decides that, and in what
+form it is told. A NAME is the name of a service, its fqdn, or the fqdn under which the
+consumer knows it. A certificate with several identities is one --as for each of them.
 
-A consumer whose certificate has several identities is one --as for each of them.
-
-The exit code is 0 when the consumer is told of every NAME, 1 when it is not, and 2
-when that is not known, because a file has a mistake or no service has a NAME.`,
+The exit code is 0 when the consumer is told of every NAME, 1 when it is not, and 2 when
+that is not known, because a file has a mistake or no service has a NAME.`,
 		Example: policyExamples[0],
 		Args:    argsBetween("CONFIG and a NAME, or several", 2, -1),
 	}, func(c *policy.Catalog, names []string, show func(fmt.Stringer) error) (bool, error) {
@@ -143,12 +136,10 @@ func whoCanCommand(ctx context.Context) *cobra.Command {
 	command := o.runOnCatalog(ctx, &cobra.Command{
 		Use:   "who-can CONFIG --catalog FILE NAME",
 		Short: "Say who is told of a service",
-		Long: `who-can says which of the consumers that allow names, in CONFIG or in the allow
-file, are told of a service, by which rule and in what form, and why the others are
-not. A NAME is as in 'federationctl policy test'.
+		Long: `who-can says which of the consumers that allow names are told of a service, by which rule
+and in what form, and why the others are not. A NAME is as in 'federationctl policy test'.
 
-The exit code is 0 when somebody is told, 1 when nobody is, and 2 when it is not
-known.`,
+The exit code is 0 when somebody is told, 1 when nobody is, and 2 when it is not known.`,
 		Example: policyExamples[1],
 		Args:    argsBetween("CONFIG and a NAME", 2, 2),
 	}, func(c *policy.Catalog, names []string, show func(fmt.Stringer) error) (bool, error) {

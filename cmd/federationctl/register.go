@@ -69,16 +69,11 @@ func registerCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "register --server ADDRESS[,...] --service FQDN --node URI {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID}",
 		Short: "Register a program with an owner",
-		Long: `register runs beside a program, and keeps the program registered with an owner while its
-checks succeed. Rules of the owner decide who may register what. At SIGTERM register
-withdraws the program, and ends after --drain: stop the program then, as the unit of
-systemd in docs/owner.md does.
-
-A --check is http://HOST:PORT/PATH, or https, for a status from 200 to 399; or
-tcp://HOST:PORT for a connection.
-
---node is scheme://host:port with http, https, grpc, http2, mongo, tcp, tls or
-mtls. Without a host it is the address from which register connects.`,
+		Long: `register runs beside a program, and keeps it registered with an owner while its --check
+succeeds: http://HOST:PORT/PATH or https for a status from 200 to 399, or tcp://HOST:PORT.
+At SIGTERM it withdraws the program, and ends after --drain: stop the program then, as the
+unit of systemd in docs/owner.md does. --node is scheme://host:port with http, https,
+grpc, http2, mongo, tcp, tls or mtls; without a host it is the address of register.`,
 		Example: `  # Register a program while it is healthy.
   federationctl register --server owner.example.org:8008 --cert provider.pem \
       --key provider-key.pem --ca ca.pem --service shop.fed.example \

@@ -46,18 +46,9 @@ func serveCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "serve {--config FILE | --catalog FILE {--cert FILE --key FILE --ca FILE | --spiffe SOCKET} {--allow-id ID | --allow-file FILE | --allow-any}}",
 		Short: "Publish the services of a catalog file, or of what a configuration file names",
-		Long: `serve publishes a catalog file to consumers or, with --config, any number of
-catalogs from files, clusters, registries, programs and other owners. A catalog:
-
-  services:
-  - name: shop                       # unique, the ID of the service
-    fqdn: shop.fed.example           # what clients look up
-    endpoints:
-    - {address: 192.0.2.10, port: 443, labels: [stable]}
-    instances:
-    - {id: v1, protocol: HTTPS, endpointSelector: [stable]}
-
-serve follows its files while it runs. A broken, empty or missing file changes nothing;
+		Long: `serve publishes a catalog file (docs/catalog.md) to consumers or, with --config, any
+number of catalogs from files, clusters, registries, programs and other owners
+(docs/owner.md). It follows its files: a broken, empty or missing one changes nothing, and
 'services: []' withdraws everything. 'federationctl check' finds mistakes.`,
 		Example: `  federationctl serve --catalog catalog.yaml --cert owner.pem \
       --key owner-key.pem --ca ca.pem --allow-file consumers.txt

@@ -18,14 +18,9 @@ func servicesCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "services [WORD...]",
 		Short: "List the services that a running CoreDNS or owner holds",
-		Long: `services lists the services of the owners that a CoreDNS follows, or of an owner's
-catalogs, sorted by name, with their endpoints. A CoreDNS shows services as their owner
-publishes them, before rename.
-
-A WORD is a part of the name, the fqdn or an address of a service, or of a label written
-as KEY=VALUE, in upper or lower case. Of several words a service must have all.
-
-The process must have the status endpoint, 'status' in its configuration.`,
+		Long: `services lists the services of the owners that a CoreDNS follows, as these publish them,
+or of an owner's catalogs. A WORD is a part of the name, the fqdn or an address of a
+service, or of a label written as KEY=VALUE. Of several words a service must have all.`,
 		Example: `  federationctl services team=storefront
   federationctl services 192.0.2.10 --of owner.example:8008 -o json`,
 	}

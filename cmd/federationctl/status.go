@@ -27,17 +27,12 @@ func statusCommand(ctx context.Context) *cobra.Command {
 	command := o.runOnEndpoint(&cobra.Command{
 		Use:   "status",
 		Short: "Show how a running CoreDNS, owner or importer is doing",
-		Long: `status shows a table of a process, with what is worst on top: a line for each owner that a
-CoreDNS with the plugin or an importer follows, for the cluster of an importer, or for each
-catalog and source of an owner. A level is well, look (by day: names are still answered)
-or act (now: names are missing, or will be). Below the table stands what is wrong, and what to do. -o json shows everything.
+		Long: `status shows a table with what is worst on top. A level is well, look (by day: names are
+still answered) or act (now: names are missing, or will be). Below the table stands what
+is wrong, and what to do. -o json shows everything.
 
---check is for monitoring systems. It prints a line with performance data, and a line for
-each thing that is not well. The exit code is 0 for well, 1 for look, 2 for act or if no
-process answers, and 3 if the command was called in a wrong way or something else than a
-status endpoint answers.
-
-The process must have the status endpoint, 'status' in its configuration.`,
+--check is for monitoring systems. The exit code is 0 for well, 1 for look, 2 for act or
+if no process answers, and 3 after wrong usage or if something else answers.`,
 		Example: `  federationctl status
   federationctl status --check --timeout 10s`,
 		Args: noArgs("name the endpoint with --at"),

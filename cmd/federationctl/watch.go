@@ -28,19 +28,14 @@ func watchCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "watch ADDRESS {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID}",
 		Short: "Show what an owner publishes",
-		Long: `watch subscribes to an owner as CoreDNS would. It prints a line for each service,
-one when the catalog is complete, and one for each change, until it is interrupted.
-ADDRESS is host, host:port or https://host:port; the port is 8008 by default.
-
-The owner's certificate must be valid for the host of ADDRESS, or have an identity
-of --owner-id. An owner that is away is tried until it answers. The watch ends when
-the owner refuses this consumer.
+		Long: `watch subscribes to an owner as CoreDNS would, and prints a line for each service, one
+when the catalog is complete, and one for each change. The port of ADDRESS is 8008 by
+default. An owner that is away is tried until it answers. Services that break a rule are
+refused and named on standard error.
 
 With --once the watch ends when the catalog is complete: when the owner says so or,
 without an end marker, after ` + watch.SettleTime.String() + ` of silence. It fails when the owner cannot be reached
-at once, or says nothing for ` + watch.EmptyTime.String() + `.
-
-Services that break a rule are refused and named on standard error.`,
+at once, or says nothing for ` + watch.EmptyTime.String() + `.`,
 		Example: `  federationctl watch owner.example.org:8008 --cert consumer.pem \
       --key consumer-key.pem --ca ca.pem
 
