@@ -39,7 +39,7 @@ const (
 	ImportInvalidName = "invalid_name" // its fqdn makes no name of an object
 	ImportNoEndpoint  = "no_endpoint"  // no endpoint has a port and an address that can be written
 	ImportRejected    = "rejected"     // the API server does not take an object: a quota, a namespace that is being deleted, a policy
-	ImportNamespace   = "no_namespace" // with ServiceImports: the namespace does not exist here
+	ImportNamespace   = "no_namespace" // the namespace does not exist here
 )
 
 // ImportProblem is why a service has no objects, or not those that it should have.
