@@ -37,6 +37,7 @@ const clusterSetZone = "clusterset.local"
 type member struct {
 	*domain.Domain
 
+	importer *realserver.Process
 	resolver *domain.DNS
 	address  string // of what is behind the Services that it exports
 }
@@ -56,9 +57,10 @@ kubernetes: {kubeconfig: kubeconfig, as: mcs, cluster: %s}
 metrics: %s
 `, tls.Cert, tls.Key, tls.CA, other.Name, other.Owners[0].Address, other.OwnerID(), other.Zone, d.Name, metrics)
 	must.Do(t, os.WriteFile(dir+"/import.yaml", []byte(config), 0o600))
-	(&realserver.Process{
+	m.importer = &realserver.Process{
 		Name: "importer-" + d.Name, Path: must.Get(place.Program("federationctl"))(t), Dir: dir, Args: []string{"import", "import.yaml"}, Ready: place.Dial(metrics),
-	}).StartFor(t)
+	}
+	m.importer.StartFor(t)
 
 	m.resolver = &domain.DNS{Address: loopback.Address(t)}
 	port := m.resolver.Address[strings.LastIndexByte(m.resolver.Address, ':'):]
@@ -84,6 +86,43 @@ type trial struct {
 
 	clusters  []*member // west, whose export is the older one, and east
 	namespace string
+}
+
+// newTrial makes the namespace of a trial, which goes with the test.
+func newTrial(t *testing.T, clusters []*member, namespace string) *trial {
+	t.Helper()
+	text := "{apiVersion: v1, kind: Namespace, metadata: {name: " + namespace + "}}"
+	for _, m := range clusters {
+		must.Do(t, m.Cluster.Apply(t.Context(), text))
+	}
+	t.Cleanup(func() {
+		for _, m := range clusters {
+			_ = m.Cluster.Delete(context.WithoutCancel(t.Context()), text)
+		}
+	})
+	return &trial{t, clusters, namespace}
+}
+
+// killImporter kills the importer of east twice. What west has changed meanwhile is written then and nothing else,
+// and what west has ceased to export goes.
+func (x *trial) killImporter(west, east *member) {
+	x.Helper()
+	x.deploy(west)
+	x.export(west, "")
+	x.awaitSlices(east, map[string]string{"west tcp": west.address + ":42", "west udp": west.address + ":42"})
+	before := x.awaitImport(east, ofType(mcsv1beta1.ClusterSetIP, "west"))
+	east.importer.Kill()
+	const other = "10.244.1.9"
+	x.deploy(west, func(s *corev1.Service) { s.Spec.ExternalIPs = []string{other} })
+	must.Do(x, east.importer.Start(x.Context()))
+	x.awaitSlices(east, map[string]string{"west tcp": other + ":42", "west udp": other + ":42"})
+	if after := x.awaitImport(east, ofType(mcsv1beta1.ClusterSetIP, "west")); after.UID != before.UID || after.ResourceVersion != before.ResourceVersion {
+		x.Errorf("the ServiceImport %+v was written again: %+v", before.ObjectMeta, after.ObjectMeta)
+	}
+	east.importer.Kill()
+	x.unexport(west)
+	must.Do(x, east.importer.Start(x.Context()))
+	x.awaitNoImport(east)
 }
 
 // hello is the Service of the suite, at an address from outside that stands in for its pods.
@@ -472,19 +511,10 @@ func TestClusterSet(t *testing.T) {
 		}},
 	} {
 		t.Run(spec.section+"/"+spec.name, func(t *testing.T) {
-			x := &trial{t, clusters, fmt.Sprintf("spec-%d", n)}
-			text := "{apiVersion: v1, kind: Namespace, metadata: {name: " + x.namespace + "}}"
-			for _, m := range clusters {
-				must.Do(t, m.Cluster.Apply(t.Context(), text))
-			}
-			t.Cleanup(func() {
-				for _, m := range clusters {
-					_ = m.Cluster.Delete(context.WithoutCancel(t.Context()), text)
-				}
-			})
-			spec.run(x, clusters[0], clusters[1])
+			spec.run(newTrial(t, clusters, fmt.Sprintf("spec-%d", n)), clusters[0], clusters[1])
 		})
 	}
+	t.Run("killed", func(t *testing.T) { newTrial(t, clusters, "spec-killed").killImporter(clusters[0], clusters[1]) })
 	for _, m := range clusters { // what west exports is imported by other tests as well
 		eventually(t, func() string {
 			for _, n := range must.Get(m.Cluster.Client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}))(t).Items {
