@@ -212,7 +212,7 @@ func TestConfigWaitsForSources(t *testing.T) {
 	write(t, file, oneService("b")+strings.TrimPrefix(oneService("c"), "services:\n"))
 	ack(stream)
 	for _, want := range []string{"UNKNOWN", "UPSERT c"} {
-		if got := stream.next(nil); got != want {
+		if got := stream.next(); got != want {
 			t.Errorf("received %q, expected %q", got, want)
 		}
 	}
@@ -243,7 +243,7 @@ func TestConfirm(t *testing.T) {
 // ack acknowledges the first response of a stream, which gets has received.
 func ack(s *stream) {
 	s.t.Helper()
-	must.Do(s.t, s.Send(&rdpb.BidirectionalStream{Request: wire.Ack("1", "session")}))
+	must.Do(s.t, s.Send(&rdpb.BidirectionalStream{Request: wire.Answer("1", "session", nil)}))
 }
 
 // TestConfigChange edits the configuration of an owner. Of what it changes allow and exports
@@ -257,7 +257,7 @@ func TestConfigChange(t *testing.T) {
 	hears := func(want ...string) {
 		t.Helper()
 		for _, want := range want {
-			if got := open.next(nil); got != want {
+			if got := open.next(); got != want {
 				t.Errorf("received %q, expected %q", got, want)
 			}
 		}

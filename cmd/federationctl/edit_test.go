@@ -202,7 +202,7 @@ func (c *told) follow(t *testing.T, conn *grpc.ClientConn) {
 			var m *rdpb.BidirectionalStream
 			if m, err = stream.Recv(); err == nil {
 				c.hear(m.GetResponse())
-				request = wire.Ack(m.GetResponse().GetNonce(), "session")
+				request = wire.Answer(m.GetResponse().GetNonce(), "session", nil)
 			}
 		}
 		c.mu.Lock()

@@ -76,16 +76,12 @@ func subscribe(t *testing.T, conn *grpc.ClientConn) *stream {
 	return &stream{t, s}
 }
 
-// next receives a response and acknowledges it, or refuses it if refusal is not nil.
+// next receives a response and acknowledges it.
 // It returns the operation and the name of the service.
-func (s *stream) next(refusal error) string {
+func (s *stream) next() string {
 	s.t.Helper()
 	m := must.Get(s.Recv())(s.t)
-	answer := wire.Ack(m.GetResponse().GetNonce(), "session")
-	if refusal != nil {
-		answer = wire.Nack(m.GetResponse().GetNonce(), "session", refusal)
-	}
-	must.Do(s.t, s.Send(&rdpb.BidirectionalStream{Request: answer}))
+	must.Do(s.t, s.Send(&rdpb.BidirectionalStream{Request: wire.Answer(m.GetResponse().GetNonce(), "session", nil)}))
 	return strings.TrimSpace(m.GetResponse().GetOperation().String() + " " + m.GetResponse().GetResourceId())
 }
 
@@ -108,7 +104,7 @@ func TestServeAllowFileAndFlag(t *testing.T) {
 	dir := partiesIn(t)
 	file := write(t, filepath.Join(dir, "consumers.txt"), "[]\n")
 	_, address := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--allow-file", file, "--allow-id", pkiConsumerID)
-	if got := subscribe(t, dialOwner(t, dir, "consumer", address)).next(nil); got != "UPSERT api" {
+	if got := subscribe(t, dialOwner(t, dir, "consumer", address)).next(); got != "UPSERT api" {
 		t.Errorf("received %q, expected UPSERT api", got)
 	}
 	if code := subscribe(t, dialOwner(t, dir, "partner", address)).ends(); code != codes.Unauthenticated {

@@ -21,11 +21,11 @@ func refuseAll(c *client, reason func(int) string) {
 	for i := 0; ; i++ {
 		response, text := c.receive()
 		if text == "end" {
-			c.request(wire.Ack(response.GetNonce(), "session"))
+			c.request(wire.Answer(response.GetNonce(), "session", nil))
 			return
 		}
 		invalid := &federation.InvalidError{Service: response.GetResourceId(), Field: "fqdn", Reason: federation.ReasonOutOfZone, Rule: reason(i)}
-		c.request(wire.Nack(response.GetNonce(), "session", invalid))
+		c.request(wire.Answer(response.GetNonce(), "session", invalid))
 	}
 }
 

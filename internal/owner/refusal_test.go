@@ -1,7 +1,6 @@
 package owner
 
 import (
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -43,7 +42,7 @@ func (l *listener) expect(t *testing.T, step string, want ...registry.Refusal) {
 func (c *client) refuse(reason string) {
 	c.tb.Helper()
 	response, _ := c.receive()
-	c.request(wire.Nack(response.GetNonce(), response.GetContext(), errors.New(reason)))
+	c.request(wire.Answer(response.GetNonce(), response.GetContext(), &federation.InvalidError{Rule: reason}))
 }
 
 // TestOnRefusal refuses services and takes them, over several streams.

@@ -45,7 +45,7 @@ func (c *client) say() string {
 		return fmt.Sprintf("%s to %s: %s", codes.Code(request.GetStatus().GetCode()), request.GetResponseNonce(), request.GetContext())
 	}
 	event := must.Get(wire.Decode(m.GetResponse()))(c.tb)
-	c.request(wire.Ack(m.GetResponse().GetNonce(), "session"))
+	c.request(wire.Answer(m.GetResponse().GetNonce(), "session", nil))
 	return show(event)
 }
 
@@ -73,7 +73,7 @@ func TestPeerThatIsOwnerAndConsumer(t *testing.T) {
 		got = append(got, m.GetResponse().GetResourceId())
 		c.publish("", nil) // the public implementation has no nonces
 		got = append(got, c.say())
-		c.publish("p3", wire.Ack(m.GetResponse().GetNonce(), "session"))
+		c.publish("p3", wire.Answer(m.GetResponse().GetNonce(), "session", nil))
 		first, second := c.say(), c.say() // in any order
 		if !strings.HasPrefix(first, "Unimplemented") {
 			first, second = second, first

@@ -158,7 +158,7 @@ func (c *client) receive() (*rdpb.StreamResponse, string) {
 func (c *client) next() string {
 	c.tb.Helper()
 	response, text := c.receive()
-	c.request(wire.Ack(response.GetNonce(), response.GetContext()))
+	c.request(wire.Answer(response.GetNonce(), response.GetContext(), nil))
 	return text
 }
 
@@ -259,7 +259,7 @@ func TestSubscription(t *testing.T) {
 			case 6:
 				f.registry.Delete("c")
 			}
-			c.request(wire.Ack(response.GetNonce(), "session 1"))
+			c.request(wire.Answer(response.GetNonce(), "session 1", nil))
 		}
 		want := []string{"upsert a 1", "upsert b 1", "upsert c 1", "end", "upsert d 1", "upsert a 3", "upsert b 2", "delete c"}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -315,7 +315,7 @@ func TestResponsesInFlight(t *testing.T) {
 				}
 				// Acknowledged out of order, as by a consumer that works in parallel.
 				for _, nonce := range slices.Backward(got) {
-					c.request(wire.Ack(nonce, "session"))
+					c.request(wire.Answer(nonce, "session", nil))
 				}
 				if n, want := len(received()), min(2*tt.want, 6); n != want {
 					t.Errorf("%d responses came after the acknowledgements, expected %d", n, want)
@@ -338,7 +338,7 @@ func TestRefusalIsLoggedOnceAndNotSentAgain(t *testing.T) {
 			if !strings.HasPrefix(text, "upsert a") {
 				t.Fatalf("received %q, expected service a", text)
 			}
-			c.request(wire.Nack(response.GetNonce(), response.GetContext(), refusal))
+			c.request(wire.Answer(response.GetNonce(), response.GetContext(), refusal))
 		}
 		conn := f.dial(t, consumerID)
 		for range 3 { // each stream gets it anew
@@ -388,9 +388,9 @@ func TestBadRequestEndsTheStream(t *testing.T) {
 		want     string // in the message
 	}{
 		{"other resource", []*rdpb.StreamRequest{other}, "resource_url"},
-		{"answer first", []*rdpb.StreamRequest{wire.Ack("1", "session")}, "the first request of a stream must have neither response_nonce nor status"},
+		{"answer first", []*rdpb.StreamRequest{wire.Answer("1", "session", nil)}, "the first request of a stream must have neither response_nonce nor status"},
 		{"subscribed twice", []*rdpb.StreamRequest{wire.Subscribe("session"), wire.Subscribe("session")}, `response_nonce "" is not that of an unacknowledged response`},
-		{"unknown nonce", []*rdpb.StreamRequest{wire.Subscribe("session"), wire.Ack("no\nnce", "session")}, `response_nonce "no\nnce" is not that`},
+		{"unknown nonce", []*rdpb.StreamRequest{wire.Subscribe("session"), wire.Answer("no\nnce", "session", nil)}, `response_nonce "no\nnce" is not that`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -687,7 +687,7 @@ func BenchmarkFullSync(b *testing.B) {
 				c := subscribe(b, conn)
 				for range services + 1 {
 					m := must.Get(c.stream.Recv())(b)
-					c.request(wire.Ack(m.GetResponse().GetNonce(), "session"))
+					c.request(wire.Answer(m.GetResponse().GetNonce(), "session", nil))
 				}
 				must.Do(b, c.stream.CloseSend())
 				c.status()

@@ -1,7 +1,6 @@
 package owner
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,7 +51,7 @@ func TestStats(t *testing.T) {
 		refuse := func(text string) {
 			t.Helper()
 			response, _ := c.receive()
-			c.request(wire.Nack(response.GetNonce(), response.GetContext(), errors.New(text)))
+			c.request(wire.Answer(response.GetNonce(), response.GetContext(), &federation.InvalidError{Rule: text}))
 		}
 		refuse(`service "a": endpoints[0].address: loopback`) // as our consumers write it
 		refuse(`not today`)

@@ -61,7 +61,7 @@ func (c *client1) nextN(n int) []string {
 	for range n {
 		response, text := c.receive()
 		got = append(got, text)
-		c.request(wire.AckV1Alpha1(response.GetNonce()))
+		c.request(wire.AnswerV1Alpha1(response.GetNonce(), nil))
 	}
 	return got
 }
@@ -76,7 +76,7 @@ func TestSubscriptionV1Alpha1(t *testing.T) {
 			t.Errorf("unexpected header (-want +got):\n%s", diff)
 		}
 		response, text := c.receive()
-		c.request(wire.NackV1Alpha1(response.GetNonce(), errors.New("not ours")))
+		c.request(wire.AnswerV1Alpha1(response.GetNonce(), &federation.InvalidError{Rule: "not ours"}))
 		got := append([]string{text}, c.nextN(2)...)
 		upsert(t, f.registry, expressible("c", 1))
 		upsert(t, f.registry, expressible("a", 2))
@@ -94,7 +94,7 @@ func TestSubscriptionV1Alpha1(t *testing.T) {
 				t.Errorf("%d log lines have %q, expected 1:\n%s", n, line, f.logged)
 			}
 		}
-		c.request(wire.AckV1Alpha1(response.GetNonce())) // a second answer
+		c.request(wire.AnswerV1Alpha1(response.GetNonce(), nil)) // a second answer
 		if _, err := c.stream.Recv(); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("the stream ended with %v, expected InvalidArgument", err)
 		}

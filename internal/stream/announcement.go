@@ -49,7 +49,7 @@ func (e UnwantedError) Unwrap() error { return e.Reason }
 
 // awaitHeader waits for the header, and returns what the owner announces in it to a
 // consumer that has sent the digests.
-func awaitHeader(stream ownerStream, asked resume.Digests) streamHeader {
+func awaitHeader(stream *ownerStream, asked resume.Digests) streamHeader {
 	header, err := stream.Header()
 	if err != nil || header == nil {
 		return streamHeader{}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -17,6 +18,8 @@ import (
 
 // recorder is a stream that remembers the answers.
 type recorder struct {
+	grpc.ClientStream
+
 	answers  []string
 	takes    time.Duration // each answer
 	fails    error         // of the second answer
@@ -36,11 +39,17 @@ func (r *recorder) answerResponse(nonce string, refusal *federation.InvalidError
 	return nil
 }
 
-func (*recorder) Trailer() metadata.MD { return nil }
-
-func (r *recorder) Header() (metadata.MD, error)          { return r.header, r.fails }
 func (r *recorder) receiveResponse() (Update, int, error) { return r.response, 7, r.fails }
-func (r *recorder) CloseSend() error                      { return r.closed }
+
+func (r *recorder) stream() *ownerStream {
+	return &ownerStream{r, r.receiveResponse, r.answerResponse}
+}
+
+// Header implements grpc.ClientStream.
+func (r *recorder) Header() (metadata.MD, error) { return r.header, r.fails }
+
+// CloseSend implements grpc.ClientStream.
+func (r *recorder) CloseSend() error { return r.closed }
 
 // Every update is answered in order, up to one that cannot be. The owner has 30 s to
 // make room.
@@ -63,7 +72,7 @@ func TestAnswer(t *testing.T) {
 			"too slow": {recorder{takes: 10*time.Second + 1}, "a, b name, c", errAnswerTimeout},
 		} {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			err := answerUpdates(&tc.stream, cancel, updates)
+			err := answerUpdates(tc.stream.stream(), cancel, updates)
 			if got := strings.Join(tc.stream.answers, ", "); got != tc.want || !errors.Is(err, tc.err) || tc.err == nil && err != nil {
 				t.Errorf("%s: the answers are %s, %v", name, got, err)
 			}
@@ -93,7 +102,7 @@ func TestReceive(t *testing.T) {
 			"upsert":  {true, Update{Event: wire.Event{Operation: wire.Upsert}}, wire.Upsert},
 		} {
 			silence := time.AfterFunc(time.Second, func() {})
-			with := &conversation{stream: &recorder{response: tc.response}, silence: silence}
+			with := &conversation{stream: (&recorder{response: tc.response}).stream(), silence: silence}
 			with.announced.Marked = tc.marked
 			update, size, err := quiet.receiveUpdate(with)
 			if update.Operation != tc.want || size != 7 || err != nil {
@@ -104,7 +113,7 @@ func TestReceive(t *testing.T) {
 			}
 		}
 		silence := time.AfterFunc(time.Second, func() {})
-		if _, _, err := quiet.receiveUpdate(&conversation{stream: &recorder{fails: io.EOF}, silence: silence}); !errors.Is(err, io.EOF) || !silence.Stop() {
+		if _, _, err := quiet.receiveUpdate(&conversation{stream: (&recorder{fails: io.EOF}).stream(), silence: silence}); !errors.Is(err, io.EOF) || !silence.Stop() {
 			t.Errorf("the end is %v, or no silence", err)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -98,7 +99,7 @@ func TestAnnouncement(t *testing.T) {
 		if _, unmarked := header["-"+wire.CatalogEndHeader]; !unmarked {
 			header.Append(wire.CatalogEndHeader, wire.CatalogEndMarked)
 		}
-		a := awaitHeader(&recorder{header: header}, tc.asked)
+		a := awaitHeader((&recorder{header: header}).stream(), tc.asked)
 		got := fmt.Sprintf("whole, through %v", a.Path)
 		if a.Resumed {
 			got = fmt.Sprintf("%d of %d, through %v", a.Whole.Len(), a.Whole.TotalBuckets(), a.Path)
@@ -115,7 +116,7 @@ func TestAnnouncement(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
-	if a := awaitHeader(&recorder{fails: io.EOF}, digests); a.header || a.Marked {
+	if a := awaitHeader((&recorder{fails: io.EOF}).stream(), digests); a.header || a.Marked {
 		t.Errorf("without a header %+v is announced", a)
 	}
 }
@@ -300,13 +301,16 @@ func TestRetryInfoOfReplica(t *testing.T) {
 
 // The size of an update is that of what came, and one that is refused has the name of its service.
 func TestReceived(t *testing.T) {
-	s := upsert("a")
-	at := time.Now()
-	u, size, err := newUpdate(at, "nonce", []byte("value"), s, nil)
-	if size != len("noncevalue") || !u.Received.Equal(at) || err != nil {
-		t.Errorf("received %+v, %d, %v", u, size, err)
+	m := &rdpb.StreamResponse{Nonce: "nonce", Resource: &anypb.Any{Value: []byte("value")}}
+	var refusal error
+	read := func() (Update, int) {
+		return newUpdate(m, func(*rdpb.StreamResponse) (wire.Event, error) { return wire.Event{}, refusal })
 	}
-	if u, _, _ := newUpdate(time.Time{}, "", []byte("value"), wire.Event{}, &federation.InvalidError{Service: "a"}); u.Name != "a" || u.Invalid == nil {
+	if u, size := read(); size != len("noncevalue") || time.Since(u.Received) > time.Minute || u.Invalid != nil {
+		t.Errorf("received %+v, %d", u, size)
+	}
+	refusal = &federation.InvalidError{Service: "a"}
+	if u, _ := read(); u.Name != "a" || !errors.Is(u.Invalid, refusal) {
 		t.Errorf("received %+v", u)
 	}
 }

@@ -89,7 +89,7 @@ func (c *Consumer) runSession(ctx context.Context, address string, patience time
 // the inbox; the goroutine of Run applies, answers and ends. It is bounded by its inbox, and keeps
 // nothing that the next stream could use: that is for the Sink.
 type conversation struct {
-	stream  ownerStream
+	stream  *ownerStream
 	inbox   *inbox
 	cancel  context.CancelCauseFunc // ends the stream at once
 	address string
@@ -106,7 +106,7 @@ type conversation struct {
 // startReading returns a conversation whose reader reads the stream. Ctx is the context of the
 // stream.
 func (c *Consumer) startReading(
-	ctx context.Context, cancel context.CancelCauseFunc, stream ownerStream, address string, patience time.Duration, asked resume.Digests,
+	ctx context.Context, cancel context.CancelCauseFunc, stream *ownerStream, address string, patience time.Duration, asked resume.Digests,
 ) *conversation {
 	with := &conversation{
 		stream: stream, inbox: newInbox(), cancel: cancel, address: address,
@@ -227,7 +227,7 @@ func (c *Consumer) prepareConn(address string) (*loggedConn, error) {
 // the stream must outlive openInTime, so that context has no deadline.
 func (c *Consumer) openInTime(
 	ctx, streamCtx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn, address string, asked resume.Digests,
-) (ownerStream, error) {
+) (*ownerStream, error) {
 	defer context.AfterFunc(ctx, func() { cancel(ctx.Err()) })()
 	deadline := time.AfterFunc(openTimeout, func() { cancel(errOpenTimeout) })
 	if !c.otherDue(address) { // another replica may have the whole catalog
@@ -251,7 +251,7 @@ func (c *Consumer) otherDue(address string) bool {
 
 // receiveUpdate returns the next response of the stream, and its size in bytes.
 func (c *Consumer) receiveUpdate(with *conversation) (Update, int, error) {
-	update, size, err := with.stream.receiveResponse()
+	update, size, err := with.stream.receive()
 	if err != nil {
 		return Update{}, 0, err
 	}
@@ -264,11 +264,11 @@ func (c *Consumer) receiveUpdate(with *conversation) (Update, int, error) {
 
 // answerUpdates acknowledges or refuses updates. It treats an owner that goes on sending but reads
 // nothing as gone, although the owner answers pings.
-func answerUpdates(stream ownerStream, cancel context.CancelCauseFunc, updates []Update) error {
+func answerUpdates(stream *ownerStream, cancel context.CancelCauseFunc, updates []Update) error {
 	deadline := time.AfterFunc(answerTimeout, func() { cancel(errAnswerTimeout) })
 	var err error
 	for i := 0; i < len(updates) && err == nil; i++ {
-		err = stream.answerResponse(updates[i].nonce, updates[i].Invalid)
+		err = stream.answer(updates[i].nonce, updates[i].Invalid)
 	}
 	if !deadline.Stop() {
 		return errAnswerTimeout

@@ -240,7 +240,7 @@ func checkRefusal(t *testing.T, err error) {
 	if strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' || r > '~' }) {
 		t.Errorf("text is not printable ASCII: %q", err)
 	}
-	nack := wire.Nack("n", "c", err)
+	nack := wire.Answer("n", "c", invalid)
 	if _, err := proto.Marshal(nack); err != nil {
 		t.Error(err)
 	}

@@ -2,7 +2,6 @@ package wire_test
 
 import (
 	"bytes"
-	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -139,19 +138,19 @@ func TestGoldenRequest(t *testing.T) {
 		{
 			name:    "ACK",
 			golden:  join(str(1, wire.ResourceURL), str(2, "n-1"), msg(3), str(4, "ctx")),
-			message: wire.Ack("n-1", "ctx"),
+			message: wire.Answer("n-1", "ctx", nil),
 			request: wire.Request{Nonce: "n-1", Context: "ctx"},
 		},
 		{
 			name:    "ACK of an empty nonce",
 			golden:  join(str(1, wire.ResourceURL), msg(3), str(4, "ctx")),
-			message: wire.Ack("", "ctx"),
+			message: wire.Answer("", "ctx", nil),
 			request: wire.Request{Context: "ctx"},
 		},
 		{
 			name:    "NACK",
 			golden:  join(str(1, wire.ResourceURL), str(2, "n-1"), msg(3, num(1, 3), str(2, "fqdn: required")), str(4, "ctx")),
-			message: wire.Nack("n-1", "ctx", errors.New("fqdn: required")),
+			message: wire.Answer("n-1", "ctx", &federation.InvalidError{Rule: "fqdn: required"}),
 			request: wire.Request{Nonce: "n-1", Context: "ctx", Refusal: "fqdn: required"},
 		},
 	}

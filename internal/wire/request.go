@@ -18,28 +18,23 @@ func Subscribe(context string) *rdpb.StreamRequest {
 	return &rdpb.StreamRequest{ResourceUrl: ResourceURL, Context: context}
 }
 
-// Ack returns the request that acknowledges the response with the nonce, which
-// may be empty.
-func Ack(nonce, context string) *rdpb.StreamRequest {
-	return newAnswer(nonce, context, acceptedStatus())
-}
-
-// Nack returns the request that refuses the response with the nonce. It carries the
-// text of err, cut to [MaxRefusalBytes].
-func Nack(nonce, context string, err error) *rdpb.StreamRequest {
-	return newAnswer(nonce, context, refusedStatus(err))
+// Answer returns the request that answers the response with the nonce, which may be empty: it
+// acknowledges the response or, with a refusal, refuses it. A NACK carries the text of the refusal, cut to
+// [MaxRefusalBytes].
+func Answer(nonce, context string, refusal *federation.InvalidError) *rdpb.StreamRequest {
+	return newAnswer(nonce, context, answerStatus(refusal))
 }
 
 func newAnswer(nonce, context string, status *status.Status) *rdpb.StreamRequest {
 	return &rdpb.StreamRequest{ResourceUrl: ResourceURL, ResponseNonce: nonce, Status: status, Context: context}
 }
 
-// acceptedStatus returns the status of an ACK.
-func acceptedStatus() *status.Status { return &status.Status{Code: int32(codes.OK)} }
-
-// refusedStatus returns the status of a NACK.
-func refusedStatus(err error) *status.Status {
-	message := strings.ToValidUTF8(cutText(err.Error(), MaxRefusalBytes), "")
+// answerStatus returns the status of an ACK or, with a refusal, of a NACK.
+func answerStatus(refusal *federation.InvalidError) *status.Status {
+	if refusal == nil {
+		return &status.Status{Code: int32(codes.OK)}
+	}
+	message := strings.ToValidUTF8(cutText(refusal.Error(), MaxRefusalBytes), "")
 	return &status.Status{Code: int32(codes.InvalidArgument), Message: message}
 }
 

@@ -38,7 +38,7 @@ func TestParseRequest(t *testing.T) {
 // TestNackOfAnyText makes NACKs of errors with any text, which can all be sent.
 func TestNackOfAnyText(t *testing.T) {
 	for _, text := range []string{"", "\xff\xfe", strings.Repeat("ü", wire.MaxRefusalBytes), "x" + strings.Repeat("ü", wire.MaxRefusalBytes)} {
-		m := wire.Nack("n", "c", errors.New(text))
+		m := wire.Answer("n", "c", &federation.InvalidError{Rule: text})
 		if _, err := proto.Marshal(m); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -63,10 +63,11 @@ func TestNackOfLongestText(t *testing.T) {
 		strings.Repeat("\x00", limits.KeyBytes): strings.Repeat("\xff", limits.ValueBytes),
 	}}
 	_, err := wire.DecodeService(m, wire.AddressPolicy{})
-	if err == nil {
+	invalid, refused := errors.AsType[*federation.InvalidError](err)
+	if !refused {
 		t.Fatal("accepted")
 	}
-	if got := wire.Nack("n", "c", err).GetStatus().GetMessage(); got != err.Error() {
+	if got := wire.Answer("n", "c", invalid).GetStatus().GetMessage(); got != err.Error() {
 		t.Errorf("a text of %d bytes was cut to %d", len(err.Error()), len(got))
 	}
 }

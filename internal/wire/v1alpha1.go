@@ -273,14 +273,9 @@ func SubscribeV1Alpha1() *rdpb1.StreamRequest {
 	return &rdpb1.StreamRequest{ResourceUrl: ResourceURLV1Alpha1}
 }
 
-// AckV1Alpha1 is [Ack] for v1alpha1.
-func AckV1Alpha1(nonce string) *rdpb1.StreamRequest {
-	return &rdpb1.StreamRequest{ResourceUrl: ResourceURLV1Alpha1, ResponseNonce: nonce, Status: acceptedStatus()}
-}
-
-// NackV1Alpha1 is [Nack] for v1alpha1.
-func NackV1Alpha1(nonce string, err error) *rdpb1.StreamRequest {
-	return &rdpb1.StreamRequest{ResourceUrl: ResourceURLV1Alpha1, ResponseNonce: nonce, Status: refusedStatus(err)}
+// AnswerV1Alpha1 is [Answer] for v1alpha1.
+func AnswerV1Alpha1(nonce string, refusal *federation.InvalidError) *rdpb1.StreamRequest {
+	return &rdpb1.StreamRequest{ResourceUrl: ResourceURLV1Alpha1, ResponseNonce: nonce, Status: answerStatus(refusal)}
 }
 
 // ParseRequestV1Alpha1 is [ParseRequest] for v1alpha1, which has no context.

@@ -2,7 +2,6 @@ package wire_test
 
 import (
 	"bytes"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -110,19 +109,19 @@ func TestGoldenRequestV1Alpha1(t *testing.T) {
 		{
 			name:    "ACK",
 			golden:  join(str(1, wire.ResourceURLV1Alpha1), str(2, "n-1"), msg(3)),
-			message: wire.AckV1Alpha1("n-1"),
+			message: wire.AnswerV1Alpha1("n-1", nil),
 			request: wire.Request{Nonce: "n-1"},
 		},
 		{
 			name:    "ACK of an empty nonce",
 			golden:  join(str(1, wire.ResourceURLV1Alpha1), msg(3)),
-			message: wire.AckV1Alpha1(""),
+			message: wire.AnswerV1Alpha1("", nil),
 			request: wire.Request{},
 		},
 		{
 			name:    "NACK",
 			golden:  join(str(1, wire.ResourceURLV1Alpha1), str(2, "n-1"), msg(3, num(1, 3), str(2, "fqdn: required"))),
-			message: wire.NackV1Alpha1("n-1", errors.New("fqdn: required")),
+			message: wire.AnswerV1Alpha1("n-1", &federation.InvalidError{Rule: "fqdn: required"}),
 			request: wire.Request{Nonce: "n-1", Refusal: "fqdn: required"},
 		},
 	}
