@@ -100,17 +100,16 @@ func (r *replica) resetBackoff() {
 	r.patience, r.refusing, r.due = firstPatience, time.Time{}, time.Time{}
 }
 
-// retryFixable makes an attempt due if new credentials may help.
+// retryFixable makes an attempt due, as hurryAttempt does, if new credentials may help.
 func (r *replica) retryFixable() {
-	if r.parked {
-		r.rests = time.Time{} // it has asked for that only because it has refused the others
-	}
 	if r.fixable {
-		r.fixable, r.parked, r.final, r.due = false, false, false, time.Time{}
+		r.fixable = false
+		r.hurryAttempt()
 	}
 }
 
-// hurryAttempt makes an attempt due now, or minDelay after the last attempt ended.
+// hurryAttempt makes an attempt due now, or minDelay after the last attempt ended, whatever the owner
+// has asked for.
 func (r *replica) hurryAttempt() {
 	r.parked, r.final, r.rests, r.due = false, false, time.Time{}, time.Time{}
 	if !r.failed.IsZero() {

@@ -341,12 +341,13 @@ func TestChangeShortensNoDelay(t *testing.T) {
 	})
 }
 
-// New credentials make an attempt due where they may help, and nowhere else.
+// New credentials make an attempt due where they may help, a second after the last one, and nowhere else.
 func TestForgive(t *testing.T) {
 	for verdict, helps := range map[retryVerdict]bool{retry: false, quick: false, calm: false, slow: true, park: true} {
 		var r replica
 		r.noteEnd(sessionError{verdict: verdict})
-		if r.retryFixable(); r.nextAttempt().IsZero() != helps || r.final {
+		r.due = r.failed.Add(2 * minDelay)
+		if r.retryFixable(); r.nextAttempt().Equal(r.failed.Add(minDelay)) != helps || r.final {
 			t.Errorf("after the verdict %d the next attempt is at %v", verdict, r.nextAttempt())
 		}
 	}
@@ -579,12 +580,14 @@ func TestRetry(t *testing.T) {
 				prepare(sim)
 				c, _ := sim.run(sim.config())
 				for _, wish := range []func(){c.RetryNow, sim.identity.Change} {
-					var before int
+					var before, waits int
 					for idle := time.Duration(0); idle < 5*time.Second; { // it waits for longer
 						time.Sleep(time.Second)
-						if idle += time.Second; len(sim.Records("dialed")) != before || len(sim.Records("waiting")) != before {
-							before, idle = len(sim.Records("dialed")), 0
+						idle += time.Second
+						if n := len(sim.Records("waiting")); n != waits || n < len(sim.Records("dialed")) {
+							waits, idle = n, 0
 						}
+						before = len(sim.Records("dialed"))
 					}
 					for range 1000 {
 						wish()
