@@ -44,7 +44,7 @@ func TestUnavailable(t *testing.T) {
 		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1)})
 		conn := f.dial(t, consumerID)
 		synced, stuck, silent := subscribe(t, conn), subscribe(t, conn), open(t, conn)
-		resumed := open(t, conn, resumes(t, wire.V1Alpha2, map[string]*federation.Service{"a": service("a", 1)}, resume.Leaves)...)
+		resumed := open(t, conn, resumes(t, map[string]*federation.Service{"a": service("a", 1)}, resume.Leaves)...)
 		synced.nextN(3)
 		stuck.receive()
 		synctest.Wait()
@@ -120,7 +120,7 @@ func TestIncomplete(t *testing.T) {
 		for _, s := range services {
 			upsert(t, f.registry, s)
 		}
-		resuming := resumes(t, wire.V1Alpha2, services, resume.Leaves)
+		resuming := resumes(t, services, resume.Leaves)
 		awaiting := []string{wire.CatalogEndHeader, wire.CatalogEndAwaited}
 		conn := f.dial(t, consumerID)
 		expectUnavailable(t, subscribe(t, conn))

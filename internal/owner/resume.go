@@ -20,10 +20,11 @@ const openTimeout = time.Minute
 var errNoRequest = status.Error(codes.Unavailable, "the stream was resumed, but its initial request did not come within a minute")
 
 // tryResume lets the consumer go on with what it holds, if the header of its stream has digests of
-// that, and if a part of it need not be sent.
+// that, and if a part of it need not be sent. A consumer of v1alpha1 is sent everything, because the
+// digests are those of the messages of v1alpha2.
 func (s *streamSession) tryResume(ctx context.Context) {
 	values := metadata.ValueFromIncomingContext(ctx, wire.ResumeHeader)
-	if len(values) != 1 {
+	if len(values) != 1 || s.version != wire.V1Alpha2 {
 		return
 	}
 	theirs, err := resume.ParseDigests(values[0])
@@ -31,12 +32,12 @@ func (s *streamSession) tryResume(ctx context.Context) {
 		s.log.Debug("consumer cannot resume: its digests cannot be read", "error", err)
 		return
 	}
-	s.resumed = s.subscription.Resume(s.messageForm(), theirs)
+	s.resumed = s.subscription.Resume(s.server.config.MaxMessage, theirs)
 	if s.resumed == nil {
 		return
 	}
-	for _, w := range s.resumed.Withheld {
-		s.withholdService(w.Name, withheldCauseOf(w.Err))
+	for _, name := range s.resumed.Withheld {
+		s.withholdService(name, tooLarge)
 	}
 	s.catalog.resumed.Add(1)
 	s.catalog.spared.Add(uint64(max(0, s.resumed.Spared)))

@@ -17,14 +17,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/services/registrytest"
-	"github.com/hamlet-federation/coredns-federation/test/kit/services/wiretest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 // resumes returns what stands in the header of a consumer that holds these services.
-func resumes(tb testing.TB, version wire.APIVersion, services map[string]*federation.Service, buckets int) []string {
+func resumes(tb testing.TB, services map[string]*federation.Service, buckets int) []string {
 	tb.Helper()
-	digests := registrytest.SumOf(tb, registry.MessageForm{Version: version, MaxMessage: defaultMaxMessage}, services)
+	digests := registrytest.SumOf(tb, defaultMaxMessage, services)
 	return []string{wire.ResumeHeader, digests.FoldTo(buckets).Header()}
 }
 
@@ -42,7 +41,7 @@ func TestResume(t *testing.T) {
 		for _, s := range services {
 			upsert(t, f.registry, s)
 		}
-		conn, held := f.dial(t, consumerID), resumes(t, wire.V1Alpha2, services, resume.Leaves)
+		conn, held := f.dial(t, consumerID), resumes(t, services, resume.Leaves)
 		expect := func(c *client, want ...string) {
 			t.Helper()
 			if got := c.nextN(len(want)); !cmp.Equal(want, got) {
@@ -64,7 +63,7 @@ func TestResume(t *testing.T) {
 		f.registry.Delete("s003") // which was never told on this stream
 		expect(some, "delete s003")
 
-		other := subscribe(t, conn, resumes(t, wire.V1Alpha2, map[string]*federation.Service{"x": services["s004"]}, 1)...)
+		other := subscribe(t, conn, resumes(t, map[string]*federation.Service{"x": services["s004"]}, 1)...)
 		if got := other.nextN(100); got[99] != "end" {
 			t.Errorf("a catalog of which all is different ends with %v", got[99])
 		}
@@ -92,7 +91,7 @@ func TestResumeNeedsTheHeader(t *testing.T) {
 		f := start(t, nil)
 		services := expressibles(1)
 		upsert(t, f.registry, services["s000"])
-		good := resumes(t, wire.V1Alpha2, services, 4)
+		good := resumes(t, services, 4)
 		for name, pairs := range map[string][]string{
 			"damaged":   {wire.ResumeHeader, good[1][1:]},
 			"two":       append(good, good...),
@@ -118,7 +117,7 @@ func TestResumedStreamHasToBegin(t *testing.T) {
 		for _, s := range services {
 			upsert(t, f.registry, s)
 		}
-		conn, held := f.dial(t, consumerID), resumes(t, wire.V1Alpha2, services, resume.Leaves)
+		conn, held := f.dial(t, consumerID), resumes(t, services, resume.Leaves)
 		mute, late, never := open(t, conn, held...), open(t, conn, held...), open(t, conn)
 		synctest.Wait()
 		time.Sleep(openTimeout - time.Second)
@@ -139,31 +138,45 @@ func TestResumedStreamHasToBegin(t *testing.T) {
 	})
 }
 
-// TestResumeOfWhatIsWithheld resumes where services are not sent to the consumer. When
-// they can be sent they are new, and when they go the consumer is told nothing.
+// TestResumeOfWhatIsWithheld resumes where services are not sent to the consumer, because no message has
+// room for them. When they can be sent they are new, and when they go the consumer is told nothing.
 func TestResumeOfWhatIsWithheld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, nil)
+		f := start(t, func(c *Config) { c.MaxMessage = 4 << 10 })
 		services := expressibles(3)
 		for _, s := range services {
 			upsert(t, f.registry, s)
 		}
 		for _, name := range []string{"x", "y"} {
-			upsert(t, f.registry, service(name, 1)) // without a SAN
+			large := expressible(name, 1)
+			large.Description = strings.Repeat("x", 4<<10)
+			upsert(t, f.registry, large)
 		}
-		conn := f.dial(t, consumerID)
-		subscribe1(t, conn).nextN(3)
-		c := subscribe1(t, conn, resumes(t, wire.V1Alpha1, services, resume.Leaves)...)
+		c := subscribe(t, f.dial(t, consumerID), resumes(t, services, resume.Leaves)...)
 		synctest.Wait()
 		f.registry.Delete("y")
 		upsert(t, f.registry, expressible("x", 2))
 		synctest.Wait()
 		upsert(t, f.registry, expressible("s001", 2))
-		if got, want := c.nextN(3), []string{"CREATE x 2", "UNKNOWN", "UPDATE s001 2"}; !cmp.Equal(want, got) {
+		if got, want := c.nextN(3), []string{"end", "upsert s001 2", "upsert x 2"}; !cmp.Equal(want, got) {
 			t.Errorf("told %v, expected %v", got, want)
 		}
 		if got := f.server.Stats().Catalogs[""]; got.Resumed != 1 || got.Spared != 3 {
 			t.Errorf("unexpected figures %+v", got)
+		}
+	})
+}
+
+// TestResumeNeedsV1Alpha2 sends digests by v1alpha1, which are those of other messages: the consumer is
+// told everything.
+func TestResumeNeedsV1Alpha2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		services := expressibles(1)
+		upsert(t, f.registry, services["s000"])
+		c := subscribe1(t, f.dial(t, consumerID), resumes(t, services, resume.Leaves)...)
+		if got := c.nextN(2); !cmp.Equal([]string{"CREATE s000 1", "UNKNOWN"}, got) {
+			t.Errorf("told %v, expected everything", got)
 		}
 	})
 }
@@ -193,7 +206,7 @@ func TestRefusalEndsWithWhatIsHeld(t *testing.T) {
 		must.Do(t, c.stream.CloseSend())
 		c.status()
 		upsert(t, f.registry, services["s000"])
-		c = subscribe(t, f.dial(t, consumerID), resumes(t, wire.V1Alpha2, services, resume.Leaves)...)
+		c = subscribe(t, f.dial(t, consumerID), resumes(t, services, resume.Leaves)...)
 		synctest.Wait()
 		heard.expect(t, "resumed", registry.Refusal{Service: "s000", Consumer: consumerID})
 		if got, want := c.nextN(2), []string{"upsert s001 2", "end"}; !cmp.Equal(want, got) {
@@ -204,33 +217,13 @@ func TestRefusalEndsWithWhatIsHeld(t *testing.T) {
 	})
 }
 
-// onWire returns a service as a version of the API says it, or nil where it cannot.
-func onWire(t testing.TB, version wire.APIVersion, s *federation.Service) *federation.Service {
-	t.Helper()
-	event := wire.Event{Operation: wire.Upsert, Name: s.Name, Service: s}
-	if version == wire.V1Alpha1 {
-		m, err := wire.EncodeV1Alpha1(event, "", false)
-		if err != nil {
-			return nil
-		}
-		return must.Get(wire.DecodeV1Alpha1(m))(t).Service
-	}
-	m, err := wiretest.Response(event, "", "")
-	if err != nil {
-		return nil
-	}
-	return must.Get(wire.Decode(m))(t).Service
-}
-
-// onWires returns what a consumer of that version holds of services.
-func onWires(tb testing.TB, version wire.APIVersion, services map[string]*federation.Service) map[string]*federation.Service {
+// sentIn returns those services for which a message of that size has room.
+func sentIn(tb testing.TB, maxMessage int, services map[string]*federation.Service) map[string]*federation.Service {
 	tb.Helper()
-	held := make(map[string]*federation.Service)
-	for name, s := range services {
-		if s := onWire(tb, version, s); s != nil {
-			held[name] = s
-		}
-	}
+	held := maps.Clone(services)
+	maps.DeleteFunc(held, func(_ string, s *federation.Service) bool {
+		return !registry.FitsMessage(len(registrytest.Encoded(tb, s).Resource().GetValue()), maxMessage)
+	})
 	return held
 }
 
@@ -248,19 +241,18 @@ func FuzzResume(f *testing.F) {
 		m.Begin()
 		m.Peers = nil
 		m.Registry.SetUnavailable("", time.Time{})
-		version := []wire.APIVersion{wire.V1Alpha2, wire.V1Alpha1}[kind%2]
-		shape := registry.MessageForm{Version: version, MaxMessage: defaultMaxMessage}
+		maxMessage := []int{defaultMaxMessage, 2<<10 + 120}[kind%2] // the second one is too small for some
 		ids := m.IDs()
 		view := func() map[string]*federation.Service {
-			return onWires(t, version, m.Visible(&registrytest.Peer{IDs: ids}))
+			return sentIn(t, maxMessage, m.Visible(&registrytest.Peer{IDs: ids}))
 		}
 		buckets := 1 << (kind / 2 % 10)
 		honest := kind%3 == 0
 		held := view()
 		if !honest {
-			held = onWires(t, version, m.Remembered())
+			held = sentIn(t, maxMessage, m.Remembered())
 		}
-		text := registrytest.SumOf(t, shape, held).FoldTo(buckets).Header()
+		text := registrytest.SumOf(t, maxMessage, held).FoldTo(buckets).Header()
 		if kind > 200 { // a part of it is something else
 			honest = false
 			at := min(int(kind)%20, len(text))
@@ -271,7 +263,7 @@ func FuzzResume(f *testing.F) {
 			return
 		}
 		buckets = len(theirs)
-		resumed := registrytest.ResumeAs(m.Registry, ids, shape, theirs)
+		resumed := registrytest.ResumeAs(m.Registry, ids, maxMessage, theirs)
 		if m.IntN(3) == 0 {
 			honest = false
 			m.Do([]byte{0, 2, 3, 4, 5, 6}[m.IntN(6)])
@@ -293,19 +285,18 @@ func FuzzResume(f *testing.F) {
 		}
 		defer s.Close()
 		stream := &streamSession{
-			server:  &Server{config: Config{MaxMessage: defaultMaxMessage}},
+			server:  &Server{config: Config{MaxMessage: maxMessage}},
 			catalog: newServedCatalogs(nil, slog.New(slog.DiscardHandler))[""],
-			apiDialect: apiDialect{version: version, prepare: func(u registry.Update) (encodedUpdate, error) {
+			apiDialect: apiDialect{version: wire.V1Alpha2, prepare: func(u registry.Update) (encodedUpdate, error) {
 				if u.Encoded == nil {
 					return encodedUpdate{}, nil
 				}
-				value, err := shape.ResourceValue(u.Encoded)
-				return encodedUpdate{bytes: len(value)}, err
+				return encodedUpdate{bytes: len(u.Encoded.Resource().GetValue())}, nil
 			}},
 		}
 		if resumed != nil {
-			for _, of := range resumed.Withheld {
-				stream.withholdService(of.Name, withheldCauseOf(of.Err))
+			for _, name := range resumed.Withheld {
+				stream.withholdService(name, tooLarge)
 			}
 		}
 		messages, ended := 0, false
@@ -322,7 +313,7 @@ func FuzzResume(f *testing.F) {
 						if u.Told != (announced[u.Name] != nil) {
 							t.Fatalf("told %s as known %v, and it is otherwise", u.Name, u.Told)
 						}
-						announced[u.Name] = onWire(t, version, u.Encoded.Service())
+						announced[u.Name] = u.Encoded.Service()
 						delete(stale, u.Name)
 					case wire.Delete:
 						if announced[u.Name] == nil {

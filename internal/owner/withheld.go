@@ -1,7 +1,7 @@
 package owner
 
 import (
-	"errors"
+	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,14 +19,6 @@ const (
 	inexpressible                      // the version of the API cannot express it
 	gaps
 )
-
-// withheldCauseOf returns the cause that an error of a message stands for.
-func withheldCauseOf(err error) withheldCause {
-	if _, ok := errors.AsType[registry.TooLargeError](err); ok {
-		return tooLarge
-	}
-	return inexpressible
-}
 
 // encodedUpdate is an update as a message in a version of the API.
 type encodedUpdate struct {
@@ -47,8 +39,9 @@ func (s *streamSession) expressUpdate(u registry.Update) (registry.Update, encod
 	_, withheld := s.withheld[u.Name]
 	u.Told = u.Told && !withheld
 	m, err := s.prepare(u)
-	if err == nil {
-		err = s.messageForm().CheckSize(m.bytes)
+	cause := inexpressible
+	if most := s.server.config.MaxMessage; err == nil && !registry.FitsMessage(m.bytes, most) {
+		cause, err = tooLarge, fmt.Errorf("it takes %d bytes, and a message has no more than %d", m.bytes, most)
 	}
 	if u.Operation != wire.Upsert {
 		s.supplyService(u.Name)
@@ -60,7 +53,7 @@ func (s *streamSession) expressUpdate(u registry.Update) (registry.Update, encod
 		s.supplyService(u.Name)
 		return u, m, true
 	}
-	s.withholdService(u.Name, withheldCauseOf(err))
+	s.withholdService(u.Name, cause)
 	if !withheld {
 		s.catalog.log.Warn("service cannot be expressed in a version of the API; consumers of that version do not get it",
 			"version", s.version, "service", u.Name, "error", err)
@@ -72,11 +65,6 @@ func (s *streamSession) expressUpdate(u registry.Update) (registry.Update, encod
 	u.Reason = "the version of the API cannot express it"
 	m, err = s.prepare(u)
 	return u, m, err == nil
-}
-
-// messageForm returns the form in which the consumer is sent services.
-func (s *streamSession) messageForm() registry.MessageForm {
-	return registry.MessageForm{Version: s.version, MaxMessage: s.server.config.MaxMessage}
 }
 
 // withholdService records that the consumer does not have the service, and why.

@@ -30,10 +30,10 @@ func BenchmarkChange(b *testing.B) {
 				before := heap()
 				r := registry.New()
 				set(b, r, catalogOf(services))
-				theirs := sumOf(b, plain, current(r)).FoldTo(resume.BucketCount(services))
+				theirs := sumOf(b, maxMessage, current(r)).FoldTo(resume.BucketCount(services))
 				subscriptions := make([]*registry.Subscription, consumers)
 				for i := range subscriptions {
-					s := resumeAs(r, nil, plain, theirs).Subscription
+					s := resumeAs(r, nil, maxMessage, theirs).Subscription
 					registrytest.Drain(s) // the end marker
 					subscriptions[i] = s
 				}

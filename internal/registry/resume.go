@@ -1,12 +1,10 @@
 package registry
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
 )
 
@@ -20,68 +18,32 @@ const (
 	digestBurst = 10 * time.Second
 )
 
-// MessageForm is the form in which a server sends services: the version of the API, and the largest
-// message.
-type MessageForm struct {
-	Version    wire.APIVersion
-	MaxMessage int // bytes of the largest message
-}
-
-// ResourceValue returns the value of the resource in the message for a service, or why there is no
-// such message.
-func (f MessageForm) ResourceValue(e *wire.EncodedService) ([]byte, error) {
-	var value []byte
-	if f.Version == wire.V1Alpha1 {
-		event := wire.Event{Operation: wire.Upsert, Name: e.Name(), Service: e.Service()}
-		response, err := wire.EncodeV1Alpha1(event, "", false)
-		if err != nil {
-			return nil, err
-		}
-		value = response.GetResource().GetValue()
-	} else {
-		value = e.Resource().GetValue()
-	}
-	return value, f.CheckSize(len(value))
-}
-
-// CheckSize returns a [TooLargeError] where a resource of so many bytes does not fit into a
-// message, or nil.
-func (f MessageForm) CheckSize(bytes int) error {
-	if bytes+envelopeBytes > f.MaxMessage {
-		return TooLargeError{bytes, f.MaxMessage}
-	}
-	return nil
-}
+// FitsMessage reports whether a resource of so many bytes fits into a message of at most maxMessage
+// bytes.
+func FitsMessage(bytes, maxMessage int) bool { return bytes+envelopeBytes <= maxMessage }
 
 // envelopeBytes is room for the parts of a message around the resource: the nonce, the
 // context, the types and the name.
 const envelopeBytes = 2 << 10
 
-// TooLargeError says that a resource does not fit into a message.
-type TooLargeError struct{ Bytes, MaxMessage int }
-
-// Error implements error.
-func (e TooLargeError) Error() string {
-	return fmt.Sprintf("it takes %d bytes, and a message has no more than %d", e.Bytes, e.MaxMessage)
-}
-
-// formedView is a view in a form. It decides byte for byte what a consumer is sent.
-type formedView struct {
+// limitedView is a view in messages of a largest size. It decides byte for byte what a consumer is sent.
+type limitedView struct {
 	consumerView
-	MessageForm
+
+	maxMessage int // bytes of the largest message
 }
 
-// bucketSum is the content of a bucket for one formedView.
+// bucketSum is the content of a bucket for one limitedView.
 type bucketSum struct {
 	digest   resume.Digest
-	services int               // that the view has, including withheld
-	withheld []WithheldService // services that the form cannot express
+	services int      // that the view has, including withheld
+	withheld []string // names of services for which no message has room
 }
 
-// bucketSums returns the sums of the buckets for a formedView. A sum is nil where it is not known
+// bucketSums returns the sums of the buckets for a limitedView. A sum is nil where it is not known
 // and no time is left to compute it. The first caller computes the sums, and the others wait for
 // that.
-func (r *bucketRow) bucketSums(f formedView, left *digestAllowance) [rowBuckets]*bucketSum {
+func (r *bucketRow) bucketSums(f limitedView, left *digestAllowance) [rowBuckets]*bucketSum {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sums := r.sums[f]
@@ -101,16 +63,16 @@ func (r *bucketRow) bucketSums(f formedView, left *digestAllowance) [rowBuckets]
 	return *sums
 }
 
-// computeSum returns the sum of the bucket for a formedView.
-func (b bucket) computeSum(f formedView) *bucketSum {
+// computeSum returns the sum of the bucket for a limitedView.
+func (b bucket) computeSum(f limitedView) *bucketSum {
 	s := &bucketSum{services: len(b)}
 	digests := make(resume.Digests, 0, s.services)
 	for _, e := range b {
 		service := e.serviceIn(f.consumerView)
 		if service == nil {
 			s.services--
-		} else if value, err := f.ResourceValue(service); err != nil {
-			s.withheld = append(s.withheld, WithheldService{service.Name(), err})
+		} else if value := service.Resource().GetValue(); !FitsMessage(len(value), f.maxMessage) {
+			s.withheld = append(s.withheld, service.Name())
 		} else {
 			digests = append(digests, resume.DigestOf(value))
 		}
@@ -121,7 +83,7 @@ func (b bucket) computeSum(f formedView) *bucketSum {
 
 // resumeRequest is what a consumer that comes back asks of a version.
 type resumeRequest struct {
-	formedView
+	limitedView
 	buckets int // for which the consumer has sent digests
 }
 
@@ -142,7 +104,7 @@ func (v *catalogVersion) offerFor(to resumeRequest, left *digestAllowance) *resu
 	o = &resumeOffer{}
 	digests := make(resume.Digests, resume.Leaves)
 	for i, r := range v.rows {
-		sums := r.bucketSums(to.formedView, left)
+		sums := r.bucketSums(to.limitedView, left)
 		copy(o.sums[i*rowBuckets:], sums[:])
 	}
 	for leaf, sum := range o.sums {
@@ -188,25 +150,18 @@ func (a *digestAllowance) spendTime(took time.Duration) {
 type Resumption struct {
 	Selection resume.BucketSelection // the buckets that the subscriber is sent whole
 	Spared    int                    // the services that the subscriber has already
-	Withheld  []WithheldService      // the services of the other buckets that its form cannot express
-}
-
-// WithheldService is a service that a consumer does not get, because its form cannot express the
-// service.
-type WithheldService struct {
-	Name string
-	Err  error // of MessageForm.ResourceValue
+	Withheld  []string               // the services of the other buckets for which no message has room
 }
 
 // Resume makes a subscription, from which nothing has been taken, begin with what the consumer
-// holds already: theirs are the digests of its services, in the form f. The buckets whose digests
-// do not differ count as told. Resume returns what is skipped, or nil where the consumer has to be
+// holds already: theirs are the digests of its services, as v1alpha2 sends them in messages of at most
+// maxMessage bytes. The buckets whose digests do not differ count as told. Resume returns what is skipped, or nil where the consumer has to be
 // sent everything.
-func (s *Subscription) Resume(f MessageForm, theirs resume.Digests) *Resumption {
+func (s *Subscription) Resume(maxMessage int, theirs resume.Digests) *Resumption {
 	r := s.registry
 	shown := r.shown.Load()
 	v := viewOf(shown.policy, s.ids)
-	ours := shown.offerFor(resumeRequest{formedView{v, f}, len(theirs)}, &r.digesting)
+	ours := shown.offerFor(resumeRequest{limitedView{v, maxMessage}, len(theirs)}, &r.digesting)
 	resumed := &Resumption{Selection: ours.digests.DifferingBuckets(theirs)}
 	for leaf, sum := range ours.sums {
 		if sum == nil {

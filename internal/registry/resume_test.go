@@ -13,7 +13,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/resume"
-	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestDigestsAreTakenForAPartOfTheTime resumes when no more time may be spent on digests.
@@ -25,15 +24,15 @@ func TestDigestsAreTakenForAPartOfTheTime(t *testing.T) {
 		for _, s := range services {
 			upsert(t, r, s)
 		}
-		theirs, ids := sumOf(t, plain, services), []federation.ID{idOf(t, consumerID)}
+		theirs, ids := sumOf(t, maxMessage, services), []federation.ID{idOf(t, consumerID)}
 		r.SpendOnDigests(2 * registry.DigestBurst)
-		if resumed := resumeAs(r, ids, plain, theirs); resumed != nil {
+		if resumed := resumeAs(r, ids, maxMessage, theirs); resumed != nil {
 			t.Error("resumed without digests")
 		}
 		time.Sleep(registry.DigestShare * registry.DigestBurst)
 		told := func(want ...string) {
 			t.Helper()
-			resumed := resumeAs(r, ids, plain, theirs)
+			resumed := resumeAs(r, ids, maxMessage, theirs)
 			defer resumed.Close()
 			if got := drain(resumed.Subscription); !cmp.Equal(want, got) {
 				t.Errorf("told %v, expected %v", got, want)
@@ -63,10 +62,10 @@ func TestResumeTellsNothingOfWhatIsHidden(t *testing.T) {
 		r.SetPolicy(policyOf(t, stripped(of("s001", consumerID)), of("s002", consumerID)))
 		state := map[string]*federation.Service{"s001": expressible("s001", 1), "s002": services["s002"]}
 		state["s001"].Description = ""
-		theirs, ids := sumOf(t, plain, state), []federation.ID{idOf(t, consumerID)}
+		theirs, ids := sumOf(t, maxMessage, state), []federation.ID{idOf(t, consumerID)}
 		told := func(when string, buckets int, want ...string) {
 			t.Helper()
-			resumed := resumeAs(r, ids, plain, theirs)
+			resumed := resumeAs(r, ids, maxMessage, theirs)
 			defer resumed.Close()
 			if got := drain(resumed.Subscription); !cmp.Equal(want, got) || resumed.Selection.Len() != buckets {
 				t.Errorf("%s: told %v, and %d buckets differ, expected %v and %d", when, got, resumed.Selection.Len(), want, buckets)
@@ -86,7 +85,7 @@ func TestResumeTellsNothingOfWhatIsHidden(t *testing.T) {
 	})
 }
 
-// TestDigestsAreBounded resumes in more forms than a registry keeps digests of.
+// TestDigestsAreBounded resumes with more sizes of messages than a registry keeps digests of.
 func TestDigestsAreBounded(t *testing.T) {
 	r := registry.New()
 	services := expressibles(2)
@@ -94,7 +93,7 @@ func TestDigestsAreBounded(t *testing.T) {
 		upsert(t, r, s)
 	}
 	for i := range 2 * registry.MaxViews {
-		resumed := resumeAs(r, nil, registry.MessageForm{Version: wire.V1Alpha2, MaxMessage: plain.MaxMessage + i}, sumOf(t, plain, services))
+		resumed := resumeAs(r, nil, maxMessage+i, sumOf(t, maxMessage, services))
 		resumed.Close()
 		if n := r.MostSums(); n > registry.MaxViews {
 			t.Fatalf("there are digests of %d views, expected %d at most", n, registry.MaxViews)
@@ -118,7 +117,7 @@ func TestDigestsFollow(t *testing.T) {
 			}
 		}
 		services := current(r)
-		resumed := resumeAs(r, nil, plain, sumOf(t, plain, services).FoldTo(4<<random.IntN(8)))
+		resumed := resumeAs(r, nil, maxMessage, sumOf(t, maxMessage, services).FoldTo(4<<random.IntN(8)))
 		if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) {
 			t.Fatalf("told %v, expected the end", got)
 		}
@@ -132,8 +131,8 @@ func TestManyChangesAtOnce(t *testing.T) {
 	const manyChanges = 4000
 	catalog := catalogOf(manyChanges + 10)
 	set(t, r, catalog)
-	theirs := sumOf(t, plain, current(r))
-	resumed := resumeAs(r, nil, plain, theirs)
+	theirs := sumOf(t, maxMessage, current(r))
+	resumed := resumeAs(r, nil, maxMessage, theirs)
 	if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) {
 		t.Errorf("told %d events, expected the end", len(got))
 	}
@@ -142,7 +141,7 @@ func TestManyChangesAtOnce(t *testing.T) {
 		catalog[i] = service(catalog[i].Name, 2)
 	}
 	set(t, r, catalog)
-	if resumeAs(r, nil, plain, theirs.FoldTo(256)) != nil {
+	if resumeAs(r, nil, maxMessage, theirs.FoldTo(256)) != nil {
 		t.Error("resumed a catalog of which nearly all has changed")
 	}
 }
@@ -151,64 +150,60 @@ func TestManyChangesAtOnce(t *testing.T) {
 // it, all but 10 services, or nothing. It reports how many bytes the messages have.
 func BenchmarkResume(b *testing.B) {
 	const services = 10_000
-	for _, version := range []wire.APIVersion{wire.V1Alpha2, wire.V1Alpha1} {
-		for _, bm := range []struct {
-			name    string
-			changed int
-			fresh   bool // whether no digests are known
-		}{
-			{"full", services, false},
-			{"nothing", 0, false},
-			{"changed=10", 10, false},
-			{"owner=new", 0, true},
-		} {
-			b.Run(fmt.Sprintf("%s/%s", version, bm.name), func(b *testing.B) {
-				r := registry.New()
-				state := make(map[string]*federation.Service)
-				for i := range services {
-					s := expressible(fmt.Sprintf("s%05d", i), 1)
-					state[s.Name] = s
+	for _, bm := range []struct {
+		name    string
+		changed int
+		fresh   bool // whether no digests are known
+	}{
+		{"full", services, false},
+		{"nothing", 0, false},
+		{"changed=10", 10, false},
+		{"owner=new", 0, true},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			r := registry.New()
+			state := make(map[string]*federation.Service)
+			for i := range services {
+				s := expressible(fmt.Sprintf("s%05d", i), 1)
+				state[s.Name] = s
+			}
+			all := make([]*wire.EncodedService, 0, services)
+			for _, s := range state {
+				all = append(all, encoded(b, s))
+			}
+			r.UpdateEncoded(all, nil)
+			theirs := sumOf(b, maxMessage, state).FoldTo(resume.BucketCount(services))
+			for i := range bm.changed {
+				upsert(b, r, expressible(fmt.Sprintf("s%05d", i), 2))
+			}
+			var messages, bytes int
+			if resumed := resumeAs(r, nil, maxMessage, theirs); resumed != nil {
+				resumed.Close() // and that digests are known
+			}
+			for b.Loop() {
+				if bm.fresh {
+					r.ForgetSums()
 				}
-				all := make([]*wire.EncodedService, 0, services)
-				for _, s := range state {
-					all = append(all, encoded(b, s))
+				var s *registry.Subscription
+				if resumed := resumeAs(r, nil, maxMessage, theirs); resumed != nil {
+					s = resumed.Subscription
+				} else {
+					s = r.SubscribeAs(registry.Consumer{})
 				}
-				r.UpdateEncoded(all, nil)
-				shape := registry.MessageForm{Version: version, MaxMessage: plain.MaxMessage}
-				theirs := sumOf(b, shape, state).FoldTo(resume.BucketCount(services))
-				for i := range bm.changed {
-					upsert(b, r, expressible(fmt.Sprintf("s%05d", i), 2))
-				}
-				var messages, bytes int
-				if resumed := resumeAs(r, nil, shape, theirs); resumed != nil {
-					resumed.Close() // and that digests are known
-				}
-				for b.Loop() {
-					if bm.fresh {
-						r.ForgetSums()
-					}
-					var s *registry.Subscription
-					if resumed := resumeAs(r, nil, shape, theirs); resumed != nil {
-						s = resumed.Subscription
-					} else {
-						s = r.SubscribeAs(registry.Consumer{})
-					}
-					messages, bytes = 0, 0
-					for updates := s.TakeUpdates(nil, 64); len(updates) > 0; updates = s.TakeUpdates(updates[:0], 64) {
-						for _, u := range updates {
-							messages++
-							if u.Encoded != nil {
-								value := must.Get(shape.ResourceValue(u.Encoded))(b)
-								bytes += len(value)
-							}
+				messages, bytes = 0, 0
+				for updates := s.TakeUpdates(nil, 64); len(updates) > 0; updates = s.TakeUpdates(updates[:0], 64) {
+					for _, u := range updates {
+						messages++
+						if u.Encoded != nil {
+							bytes += len(u.Encoded.Resource().GetValue())
 						}
 					}
-					s.Close()
 				}
-				b.ReportMetric(float64(messages), "messages")
-				b.ReportMetric(float64(bytes), "resource-B")
-			})
-		}
+				s.Close()
+			}
+			b.ReportMetric(float64(messages), "messages")
+			b.ReportMetric(float64(bytes), "resource-B")
+		})
 	}
 }
 
@@ -227,8 +222,8 @@ func TestResumeOfAView(t *testing.T) {
 		s.Description = ""
 		state[name] = s
 	}
-	theirs := sumOf(t, plain, state)
-	resumed := resumeAs(r, ids, plain, theirs)
+	theirs := sumOf(t, maxMessage, state)
+	resumed := resumeAs(r, ids, maxMessage, theirs)
 	if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) || resumed.Spared != 3 {
 		t.Errorf("told %v and spared %d services, expected nothing and 3", got, resumed.Spared)
 	}
@@ -236,7 +231,7 @@ func TestResumeOfAView(t *testing.T) {
 	if got, want := drain(resumed.Subscription), []string{"upsert s004 1", "upsert s002 1", "upsert s003 1", "delete s001"}; !cmp.Equal(want, got) {
 		t.Errorf("told %v, expected %v", got, want)
 	}
-	late := resumeAs(r, ids, plain, theirs)
+	late := resumeAs(r, ids, maxMessage, theirs)
 	if got, want := drain(late.Subscription), []string{"upsert s002 1", "upsert s003 1", "upsert s004 1", "end"}; !cmp.Equal(want, got) || late.Spared != 0 {
 		t.Errorf("told %v and spared %d services, expected %v and none", got, late.Spared, want)
 	}

@@ -70,9 +70,9 @@ const (
 type bucketRow struct {
 	buckets [rowBuckets]bucket
 
-	mu     sync.Mutex                             // guards the fields below
-	counts map[consumerView]int                   // services that the view has
-	sums   map[formedView]*[rowBuckets]*bucketSum // nil where a sum is not known
+	mu     sync.Mutex                              // guards the fields below
+	counts map[consumerView]int                    // services that the view has
+	sums   map[limitedView]*[rowBuckets]*bucketSum // nil where a sum is not known
 }
 
 // emptyRow is a row without services.
@@ -121,7 +121,7 @@ func (r *bucketRow) inheritSums(from *bucketRow) {
 	if len(from.sums) == 0 {
 		return
 	}
-	r.sums = make(map[formedView]*[rowBuckets]*bucketSum, len(from.sums))
+	r.sums = make(map[limitedView]*[rowBuckets]*bucketSum, len(from.sums))
 	for f, known := range from.sums {
 		sums := *known
 		r.sums[f] = &sums

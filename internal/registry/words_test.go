@@ -22,12 +22,13 @@ var (
 	of           = registrytest.Of
 	stripped     = registrytest.Stripped
 	drain        = registrytest.Drain
-	plain        = registrytest.Plain
 	sumOf        = registrytest.SumOf
 	resumeAs     = registrytest.ResumeAs
 )
 
 const (
+	maxMessage = registrytest.MaxMessage
+
 	consumerID = "spiffe://consumer.example/consumer"
 	strangerID = "spiffe://consumer.example/stranger"
 )

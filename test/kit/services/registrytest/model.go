@@ -592,7 +592,7 @@ func (m *Model) Remembered() map[string]*federation.Service {
 // comeBack returns a subscriber that holds services already. What is in a bucket that is
 // not selected counts as held, and all else as not told yet.
 func (m *Model) comeBack(ids []federation.ID, state map[string]*federation.Service, buckets int) *Peer {
-	resumed := ResumeAs(m.Registry, ids, Plain, SumOf(m.tb, Plain, state).FoldTo(buckets))
+	resumed := ResumeAs(m.Registry, ids, MaxMessage, SumOf(m.tb, MaxMessage, state).FoldTo(buckets))
 	if resumed == nil {
 		return m.subscribe(ids)
 	}
@@ -601,7 +601,7 @@ func (m *Model) comeBack(ids []federation.ID, state map[string]*federation.Servi
 	m.Resumed++
 	p := m.newPeer(resumed.Listener, ids)
 	for name, s := range state {
-		if _, err := Plain.ResourceValue(Encoded(m.tb, s)); err == nil && !resumed.Selection.HasName(name) {
+		if !resumed.Selection.HasName(name) {
 			p.Held[name] = s
 			m.Adopted++
 		}
@@ -609,8 +609,7 @@ func (m *Model) comeBack(ids []federation.ID, state map[string]*federation.Servi
 	if resumed.Spared != len(p.Held) {
 		m.tb.Errorf("%d services are said to be spared, expected %d", resumed.Spared, len(p.Held))
 	}
-	for _, withheld := range resumed.Withheld { // a registry does not know that they are not sent
-		name := withheld.Name
+	for _, name := range resumed.Withheld { // a registry does not know that they are not sent
 		if p.Held[name] != nil {
 			m.tb.Errorf("%s is said to be withheld, and the subscriber has it", name)
 		}

@@ -204,15 +204,15 @@ func Subscribers(r *registry.Registry) int {
 	return n
 }
 
-// Plain is how most tests are sent services.
-var Plain = registry.MessageForm{Version: wire.V1Alpha2, MaxMessage: 16 << 20}
+// MaxMessage has room for every service of most tests.
+const MaxMessage = 16 << 20
 
-// SumOf returns the digests of those of the services that are sent in that form.
-func SumOf(tb testing.TB, f registry.MessageForm, services map[string]*federation.Service) resume.Digests {
+// SumOf returns the digests of those of the services for which a message of that size has room.
+func SumOf(tb testing.TB, maxMessage int, services map[string]*federation.Service) resume.Digests {
 	tb.Helper()
 	var sum resume.CatalogSum
 	for name, s := range services {
-		if value, err := f.ResourceValue(Encoded(tb, s)); err == nil {
+		if value := Encoded(tb, s).Resource().GetValue(); registry.FitsMessage(len(value), maxMessage) {
 			sum.Add(name, value)
 		}
 	}
@@ -227,9 +227,9 @@ type Resumed struct {
 
 // ResumeAs subscribes as a consumer that holds what has these digests. It returns nil where
 // that has to be told everything.
-func ResumeAs(r *registry.Registry, ids []federation.ID, f registry.MessageForm, theirs resume.Digests) *Resumed {
+func ResumeAs(r *registry.Registry, ids []federation.ID, maxMessage int, theirs resume.Digests) *Resumed {
 	s := ListenAs(r, registry.Consumer{IDs: ids, Awaits: true})
-	if held := s.Resume(f, theirs); held != nil {
+	if held := s.Resume(maxMessage, theirs); held != nil {
 		return &Resumed{s, held}
 	}
 	s.Close()
