@@ -44,8 +44,7 @@ func (s *streamSession) tryResume(ctx context.Context) {
 	s.clearHeldRefusals()
 }
 
-// awaitRequest waits for the initial request and returns it. Meanwhile it sends the answers to what
-// the consumer publishes.
+// awaitRequest waits for the initial request and returns it.
 func (s *streamSession) awaitRequest(ctx context.Context, opened <-chan wire.Request) (wire.Request, error) {
 	var overdue <-chan time.Time
 	if s.resumed != nil {
@@ -53,19 +52,13 @@ func (s *streamSession) awaitRequest(ctx context.Context, opened <-chan wire.Req
 		defer timer.Stop()
 		overdue = timer.C
 	}
-	for {
-		select {
-		case first := <-opened:
-			return first, nil
-		case answer := <-s.answers:
-			if err := s.declineResponse(answer); err != nil {
-				return wire.Request{}, err
-			}
-		case <-overdue:
-			return wire.Request{}, errNoRequest
-		case <-ctx.Done():
-			return wire.Request{}, context.Cause(ctx)
-		}
+	select {
+	case first := <-opened:
+		return first, nil
+	case <-overdue:
+		return wire.Request{}, errNoRequest
+	case <-ctx.Done():
+		return wire.Request{}, context.Cause(ctx)
 	}
 }
 

@@ -134,7 +134,7 @@ type Config struct {
 //
 // A consumer may be an owner as well, and send responses. Each of them is answered
 // with the code Unimplemented, because this owner accepts none, and the stream goes
-// on. While four of these answers wait to be sent, the stream is not read. A response
+// on. While such an answer waits to be sent, the stream is not read. A response
 // of more than 256 KiB ends it.
 //
 // # What consumers can cost
@@ -243,16 +243,13 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 // apiDialect is what differs between the versions of the API.
 type apiDialect struct {
 	version wire.APIVersion
-	receive func(ctx context.Context) (wire.Request, error)
+	// receive returns the next request. It calls declined for each response of the consumer, which it has
+	// declined. The error for a request that breaks a rule is a *federation.InvalidError.
+	receive func(declined func()) (wire.Request, error)
 
 	// prepare returns the message for an update. It fails when the version cannot
 	// express the service.
 	prepare func(u registry.Update) (encodedUpdate, error)
-
-	// answers are functions that each send an answer to a response of the consumer.
-	// writeUpdates calls them between updates. The channel is nil in a version without such
-	// responses.
-	answers <-chan func() error
 }
 
 // serveSubscription serves one subscription of a consumer, and returns the status of its stream.

@@ -38,10 +38,11 @@ type streamSession struct {
 	window       *sendWindow
 	resumed      *registry.Resumption // until startSubscription; nil unless the consumer has resumed
 
+	declined bool // whether a response of the consumer was declined; owned by readRequests
+
 	// owned by writeUpdates
 	subscribed bool
 	release    func()                   // frees the slot of awaitSlot
-	declined   bool                     // whether a response of the consumer was declined
 	withheld   map[string]withheldCause // the services that the consumer does not get, by name
 	end        *registry.Update         // the end of the catalog, which was taken and not sent yet
 	complete   bool                     // whether the end of the catalog was sent
@@ -66,7 +67,7 @@ func (s *streamSession) serveStream(ctx context.Context) error {
 	opened := make(chan wire.Request, 1)
 	// The reader cannot be awaited here, because a blocked receive ends only when
 	// the handler returns.
-	s.server.readers.Go(func() { s.cancel(s.readRequests(ctx, opened)) })
+	s.server.readers.Go(func() { s.cancel(s.readRequests(opened)) })
 	err := s.writeUpdates(ctx, opened)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // why a send failed, if one did
@@ -84,8 +85,7 @@ func (s *streamSession) serveStream(ctx context.Context) error {
 }
 
 // writeUpdates sends the catalog and then its changes, each when the window has room, and returns
-// why it stopped. In between it sends the answers to what the consumer publishes. Nothing else
-// sends on the stream.
+// why it stopped.
 func (s *streamSession) writeUpdates(ctx context.Context, opened <-chan wire.Request) error {
 	first, err := s.awaitRequest(ctx, opened)
 	if err != nil {
@@ -109,10 +109,6 @@ func (s *streamSession) writeUpdates(ctx context.Context, opened <-chan wire.Req
 			case <-subscription.Wake():
 				due = true
 			case <-s.window.room:
-			case answer := <-s.answers:
-				if err := s.declineResponse(answer); err != nil {
-					return err
-				}
 			case <-ctx.Done():
 			}
 		case s.owesEnd():
@@ -139,15 +135,6 @@ func (s *streamSession) writeUpdates(ctx context.Context, opened <-chan wire.Req
 
 // owesEnd reports whether the end of the catalog was taken before and can be sent now.
 func (s *streamSession) owesEnd() bool { return s.end != nil && s.missing[inexpressible].Load() == 0 }
-
-// declineResponse sends the answer to a response of the consumer.
-func (s *streamSession) declineResponse(answer func() error) error {
-	if !s.declined {
-		s.declined = true
-		s.log.Warn("consumer publishes services, too; this owner ignores them")
-	}
-	return answer()
-}
 
 // sendUpdates sends the messages for the updates. A consumer that does not read can make that take
 // any time. So services that the policy hides meanwhile are left out, and everything else once ctx
@@ -213,8 +200,8 @@ func (s *streamSession) auditUpdate(audit *slog.Logger, u registry.Update) {
 
 // readRequests passes the initial request on and then records acknowledgements, until the stream
 // ends or the consumer breaks the rules. It returns why it stopped.
-func (s *streamSession) readRequests(ctx context.Context, opened chan<- wire.Request) error {
-	first, err := s.receive(ctx)
+func (s *streamSession) readRequests(opened chan<- wire.Request) error {
+	first, err := s.receiveRequest()
 	if err != nil {
 		return err
 	}
@@ -223,7 +210,7 @@ func (s *streamSession) readRequests(ctx context.Context, opened chan<- wire.Req
 	}
 	opened <- first
 	for {
-		request, err := s.receive(ctx)
+		request, err := s.receiveRequest()
 		if err != nil {
 			return err
 		}
@@ -234,6 +221,21 @@ func (s *streamSession) readRequests(ctx context.Context, opened chan<- wire.Req
 		}
 		s.recordAnswer(answered, request.Refusal)
 	}
+}
+
+// receiveRequest returns the next request of the consumer. A consumer that publishes services, too, gets
+// one line in the log.
+func (s *streamSession) receiveRequest() (wire.Request, error) {
+	request, err := s.receive(func() {
+		if !s.declined {
+			s.declined = true
+			s.log.Warn("consumer publishes services, too; this owner ignores them")
+		}
+	})
+	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
+		err = status.Error(codes.InvalidArgument, invalid.Error())
+	}
+	return request, err
 }
 
 // recordAnswer records the answer of the consumer to a response. A refused service is not sent

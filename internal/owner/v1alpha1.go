@@ -1,11 +1,6 @@
 package owner
 
 import (
-	"context"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
@@ -22,16 +17,12 @@ type serverV1Alpha1 struct {
 func (v serverV1Alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
 	return v.server.serveSubscription(stream, apiDialect{
 		version: wire.V1Alpha1,
-		receive: func(context.Context) (wire.Request, error) {
+		receive: func(func()) (wire.Request, error) {
 			m, err := stream.Recv()
 			if err != nil {
 				return wire.Request{}, err
 			}
-			request, err := wire.ParseRequestV1Alpha1(m)
-			if err != nil {
-				return wire.Request{}, status.Error(codes.InvalidArgument, err.Error())
-			}
-			return request, nil
+			return wire.ParseRequestV1Alpha1(m)
 		},
 		prepare: func(u registry.Update) (encodedUpdate, error) {
 			response, err := wire.EncodeV1Alpha1(u.DecodedEvent(), "", u.Told)

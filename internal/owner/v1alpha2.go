@@ -1,19 +1,12 @@
 package owner
 
 import (
-	"context"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"sync"
 
 	"github.com/hamlet-federation/coredns-federation/internal/registry"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
-
-// maxAnswers is how many answers to the responses of a consumer can wait for the writer of its
-// stream. Beyond that the stream is not read.
-const maxAnswers = 4
 
 // serverV1Alpha2 serves version v1alpha2 of the API.
 type serverV1Alpha2 struct {
@@ -28,32 +21,30 @@ type serverV1Alpha2 struct {
 // requests as a consumer, and responses as an owner. Each response is declined. A message with
 // neither part, as a later version may have, is ignored.
 func (v serverV1Alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-	answers := make(chan func() error, maxAnswers)
+	// The writer of the stream sends updates, and its reader answers: one message at a time.
+	var sending sync.Mutex
+	send := func(m *rdpb.BidirectionalStream) error {
+		sending.Lock()
+		defer sending.Unlock()
+		return stream.Send(m)
+	}
 	return v.server.serveSubscription(stream, apiDialect{
 		version: wire.V1Alpha2,
-		answers: answers,
-		receive: func(ctx context.Context) (wire.Request, error) {
+		receive: func(declined func()) (wire.Request, error) {
 			for {
 				m, err := stream.Recv()
 				if err != nil {
 					return wire.Request{}, err
 				}
 				if response := m.GetResponse(); response != nil {
-					declined := &rdpb.BidirectionalStream{Request: wire.DeclineResponse(response)}
-					select {
-					case answers <- func() error { return stream.Send(declined) }:
-					case <-ctx.Done():
-						return wire.Request{}, context.Cause(ctx)
+					declined()
+					if err := send(&rdpb.BidirectionalStream{Request: wire.DeclineResponse(response)}); err != nil {
+						return wire.Request{}, err
 					}
 				}
-				if m.GetRequest() == nil {
-					continue
+				if m.GetRequest() != nil {
+					return wire.ParseRequest(m.GetRequest())
 				}
-				request, err := wire.ParseRequest(m.GetRequest())
-				if err != nil {
-					return wire.Request{}, status.Error(codes.InvalidArgument, err.Error())
-				}
-				return request, nil
 			}
 		},
 		prepare: func(u registry.Update) (encodedUpdate, error) {
@@ -64,7 +55,7 @@ func (v serverV1Alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishSt
 			response := wire.NewResponse(u.Event, resource, "", "")
 			return encodedUpdate{len(resource.GetValue()), func(nonce, context string) error {
 				response.Nonce, response.Context = nonce, context
-				return stream.Send(&rdpb.BidirectionalStream{Response: response})
+				return send(&rdpb.BidirectionalStream{Response: response})
 			}}, nil
 		},
 	})
