@@ -29,7 +29,11 @@ type CatalogService struct {
 
 // NewService returns the report of a service, which must be valid.
 func NewService(s *federation.Service, updated time.Time, stale bool) (CatalogService, error) {
-	text, err := protojson.Marshal(wire.EncodeService(s))
+	var text []byte
+	m, err := wire.EncodeService(s)
+	if err == nil {
+		text, err = protojson.Marshal(m)
+	}
 	if err != nil {
 		return CatalogService{}, fmt.Errorf("service %s: %w", safetext.Quote(s.Name), err)
 	}

@@ -39,7 +39,7 @@ func checkEncoded(t *testing.T, s *federation.Service) {
 	t.Helper()
 	checkEncodedOf(t, s)
 	e := encoded(t, s)
-	want := must.Get(proto.MarshalOptions{Deterministic: true}.Marshal(wire.EncodeService(s)))(t)
+	want := must.Get(proto.MarshalOptions{Deterministic: true}.Marshal(must.Get(wire.EncodeService(s))(t)))(t)
 	resource := e.Resource()
 	if resource.GetTypeUrl() != wire.ResourceURL || !bytes.Equal(resource.GetValue(), want) {
 		t.Errorf("resource is %s %x, expected %x", resource.GetTypeUrl(), resource.GetValue(), want)

@@ -163,7 +163,7 @@ func TestGoldenRequest(t *testing.T) {
 }
 
 func TestGoldenService(t *testing.T) {
-	expectBytes(t, wire.EncodeService(wantService(t)), goldenService)
+	expectBytes(t, must.Get(wire.EncodeService(wantService(t)))(t), goldenService)
 
 	var m typespb.FederatedService
 	must.Do(t, proto.Unmarshal(goldenService, &m))

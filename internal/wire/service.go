@@ -6,9 +6,12 @@ import (
 	"math"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/limits"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
@@ -151,51 +154,21 @@ func parseProtocol(s string) (federation.Protocol, bool) {
 	return federation.ParseProtocol(s)
 }
 
-// EncodeService returns the message that describes s, with names in lower case
-// and without a final dot. The message shares the slices of s. An unnamed instance
-// gets an empty ID, which no consumer accepts (see [CheckV1Alpha2]).
-func EncodeService(s *federation.Service) *typespb.FederatedService {
-	m := &typespb.FederatedService{
-		Name:        s.Name,
-		Description: s.Description,
-		Tags:        s.Tags,
-		Labels:      encodePairs(s.Labels),
-		Fqdn:        trimFinalDot(s.FQDN.String()),
-		Endpoints:   make([]*typespb.FederatedService_Endpoint, len(s.Endpoints)),
-		Sans:        s.SANs,
-		Instances:   make([]*typespb.FederatedService_Instance, len(s.Instances)),
+// EncodeService returns the message that describes s, which must be valid, with names in lower case
+// and without a final dot. An unnamed instance gets an empty ID, which no consumer accepts.
+func EncodeService(s *federation.Service) (*typespb.FederatedService, error) {
+	m := new(typespb.FederatedService)
+	if err := proto.Unmarshal(packed.AppendMessage(nil, s), m); err != nil {
+		return nil, err
 	}
-	for i, e := range s.Endpoints {
-		m.Endpoints[i] = &typespb.FederatedService_Endpoint{
-			Address:     trimFinalDot(e.Address.String()),
-			Port:        uint32(e.Port),
-			Labels:      e.Labels,
-			Description: e.Description,
+	for i := range s.Instances {
+		if s.Instances[i].Unnamed {
+			m.Instances[i].Id = ""
 		}
 	}
-	for i, in := range s.Instances {
-		m.Instances[i] = &typespb.FederatedService_Instance{
-			Id:               in.ID,
-			Protocol:         in.Protocol.String(),
-			Metadata:         encodePairs(in.Metadata),
-			EndpointSelector: in.EndpointSelector,
-			Description:      in.Description,
-		}
-	}
-	return m
+	return m, nil
 }
 
 // trimFinalDot strips the final dot of a name: the specification's examples have no
 // final dot, so a peer may not expect one.
 func trimFinalDot(name string) string { return strings.TrimSuffix(name, ".") }
-
-func encodePairs(pairs []federation.Pair) map[string]string {
-	if len(pairs) == 0 {
-		return nil
-	}
-	m := make(map[string]string, len(pairs))
-	for _, pair := range pairs {
-		m[pair.Key] = pair.Value
-	}
-	return m
-}

@@ -229,7 +229,7 @@ func TestDecodeServiceAccepts(t *testing.T) {
 			if diff := cmp.Diff(want, got, comparers); diff != "" {
 				t.Errorf("service (-want +got):\n%s", diff)
 			}
-			again := must.Get(wire.DecodeService(wire.EncodeService(got), wire.AddressPolicy{}))(t)
+			again := must.Get(wire.DecodeService(must.Get(wire.EncodeService(got))(t), wire.AddressPolicy{}))(t)
 			if diff := cmp.Diff(want, again, comparers); diff != "" {
 				t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
 			}

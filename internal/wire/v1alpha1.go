@@ -254,6 +254,17 @@ func encodeServiceV1Alpha1(s *federation.Service) (*typespb1.FederatedService, e
 	return m, nil
 }
 
+func encodePairs(pairs []federation.Pair) map[string]string {
+	if len(pairs) == 0 {
+		return nil
+	}
+	m := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		m[pair.Key] = pair.Value
+	}
+	return m
+}
+
 // markReached marks the endpoints that the instance is reached through: those that its
 // selector matches and, as the specification has it, all where it matches none.
 func markReached(reached []bool, in *federation.Instance, endpoints []federation.Endpoint) {

@@ -29,7 +29,11 @@ type JSONService struct{ *federation.Service }
 
 // MarshalJSON implements json.Marshaler.
 func (s JSONService) MarshalJSON() ([]byte, error) {
-	return protojson.Marshal(wire.EncodeService(s.Service))
+	m, err := wire.EncodeService(s.Service)
+	if err != nil {
+		return nil, err
+	}
+	return protojson.Marshal(m)
 }
 
 // EscapeControls escapes the characters in a line of JSON that a terminal obeys, or

@@ -185,7 +185,7 @@ func TestRead(t *testing.T) {
 		}
 	}
 	encode := func(change func(r *snapshotpb.Record)) []byte {
-		r := &snapshotpb.Record{Service: wire.EncodeService(plain())}
+		r := &snapshotpb.Record{Service: must.Value(wire.EncodeService(plain()))}
 		r.Service.Fqdn += "."
 		change(r)
 		return must.Value(proto.MarshalOptions{Deterministic: true}.Marshal(r))

@@ -442,7 +442,7 @@ func FuzzParse(f *testing.F) {
 			}
 			names[s.Name] = true
 			// What is published must be what a consumer takes.
-			again, err := wire.DecodeService(wire.EncodeService(s), wire.AddressPolicy{})
+			again, err := wire.DecodeService(must.Get(wire.EncodeService(s))(t), wire.AddressPolicy{})
 			if err != nil || !again.Equal(s) {
 				t.Errorf("a consumer gets %+v (%v), expected %+v", again, err, s)
 			}

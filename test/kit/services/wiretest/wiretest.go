@@ -7,6 +7,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
 // Response returns the v1alpha2 message for an event. Its service need not be valid, but must be one that
@@ -17,7 +18,10 @@ func Response(event wire.Event, nonce, context string) (*rdpb.StreamResponse, er
 	switch event.Operation {
 	case wire.Upsert:
 		resource = &anypb.Any{TypeUrl: wire.ResourceURL}
-		resource.Value, err = proto.MarshalOptions{Deterministic: true}.Marshal(wire.EncodeService(event.Service))
+		var m *typespb.FederatedService
+		if m, err = wire.EncodeService(event.Service); err == nil {
+			resource.Value, err = proto.MarshalOptions{Deterministic: true}.Marshal(m)
+		}
 	case wire.Delete:
 		resource, err = wire.EncodeDelete(event)
 	}
