@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/internal/snapshot"
@@ -36,41 +35,6 @@ func (fileStore) Load(path string, o snapshot.ReadOptions) (*snapshot.Snapshot, 
 
 func (fileStore) Save(path string, s *snapshot.Snapshot) error { return snapshot.Save(path, s) }
 func (fileStore) SetAside(path string) (string, error)         { return snapshot.SetAside(path) }
-
-// FileLock lets one mirror at a time keep its catalog in a file. In a reload, the mirror of the new
-// configuration waits until that of the old one has ended. A snapshotKeeper takes and releases the
-// lock, which other processes do not see. The zero value is held by nobody.
-type FileLock struct {
-	once sync.Once
-	held chan struct{} // there is a value in it while a mirror holds it
-}
-
-// tryAcquire takes the lock, if nobody holds it, and reports whether it did.
-func (l *FileLock) tryAcquire() bool {
-	l.once.Do(func() { l.held = make(chan struct{}, 1) })
-	select {
-	case l.held <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-// acquire waits for the lock until ctx ends, and reports whether the caller holds it now. If nobody
-// holds the lock, acquire takes it even where ctx has ended already.
-func (l *FileLock) acquire(ctx context.Context) bool {
-	if l.tryAcquire() {
-		return true
-	}
-	select {
-	case l.held <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (l *FileLock) release() { <-l.held }
 
 // How long a mirror waits for a disk. A disk that takes longer hangs. Nothing can end a
 // call to it, so its goroutine is left behind.

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/snapshot"
@@ -364,7 +366,7 @@ func TestFileLock(t *testing.T) {
 		d := new(disk)
 		sim.serve(services.At("web.fed.example", "192.0.2.1"))
 		config := sim.kept(d, "catalog")
-		config.Subscription.FileLock = new(consumer.FileLock)
+		config.Subscription.FileLock = semaphore.NewWeighted(1)
 		run := func(name string) func() {
 			config.Name = name
 			m, stop := sim.run(config)

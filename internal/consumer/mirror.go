@@ -36,6 +36,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -181,8 +182,8 @@ type Mirror struct {
 	// Read-only after New.
 	config   Config
 	logger   *slog.Logger
-	wake     chan struct{} // has room for one value: something is due before keepTime wakes up
-	fileLock FileLock      // of subscriptions that have none
+	wake     chan struct{}       // has room for one value: something is due before keepTime wakes up
+	fileLock *semaphore.Weighted // of subscriptions that have none
 
 	// Guarded by mu, which is held while Config.Publish runs.
 	mu          sync.Mutex
@@ -233,9 +234,9 @@ func New(config Config) (*Mirror, error) {
 	}
 	config.Name = cmp.Or(config.Name, strings.Join(config.Subscription.Addresses, ","))
 	m := &Mirror{
-		config:  config,
-		logger:  loglimit.NewLogger(config.Logger).With("owner", config.Name),
-		wake:    make(chan struct{}, 1),
+		config: config,
+		logger: loglimit.NewLogger(config.Logger).With("owner", config.Name),
+		wake:   make(chan struct{}, 1), fileLock: semaphore.NewWeighted(1),
 		catalog: catalog.New(config.Rules),
 		clock:   mirrorClock{read: config.Clock},
 	}

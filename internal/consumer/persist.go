@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/internal/snapshot"
 	"github.com/hamlet-federation/coredns-federation/internal/wake"
@@ -44,7 +46,7 @@ type snapshotKeeper struct {
 	// Read-only after newSnapshotKeeper.
 	mirror *Mirror
 	file   string
-	lock   *FileLock
+	lock   *semaphore.Weighted
 	held   bool // lock was free: the file is this keeper's from the beginning
 	logger *slog.Logger
 	wake   chan struct{}           // has room for one wake-up
@@ -62,9 +64,9 @@ type snapshotKeeper struct {
 
 // newSnapshotKeeper returns a keeper of a file, which the caller runs. Requests to save reach the
 // keeper once m.keeper has it.
-func (m *Mirror) newSnapshotKeeper(file string, lock *FileLock) *snapshotKeeper {
+func (m *Mirror) newSnapshotKeeper(file string, lock *semaphore.Weighted) *snapshotKeeper {
 	k := &snapshotKeeper{
-		mirror: m, file: file, lock: lock, held: lock.tryAcquire(),
+		mirror: m, file: file, lock: lock, held: lock.TryAcquire(1),
 		wake: make(chan struct{}, 1), last: make(chan *snapshot.Snapshot, 1), done: make(chan struct{}),
 		logger: m.logger.With("file", file),
 	}
@@ -228,10 +230,10 @@ func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 func (k *snapshotKeeper) saveChanges(ctx context.Context) {
 	defer close(k.done)
 	k.waits.Store(time.Now().UnixNano())
-	if !k.held && !k.lock.acquire(ctx) {
+	if !k.held && !k.lock.TryAcquire(1) && k.lock.Acquire(ctx, 1) != nil { // a lock that is free is taken even if ctx has ended
 		return // a reload has failed: the file stays the other mirror's
 	}
-	defer k.lock.release()
+	defer k.lock.Release(1)
 	k.waits.Store(0)
 	k.failure = "" // to restoreCatalog: a save that succeeds is no recovery from it
 	for ctx.Err() == nil {

@@ -7,6 +7,8 @@ import (
 	"net"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/stream"
@@ -26,17 +28,18 @@ type Subscription struct {
 	// empty: none.
 	File string
 
-	// FileLock is the lock of File: mirrors with the same lock write the file one after the other.
-	// It may be nil where no other mirror uses the file.
-	FileLock *FileLock
+	// FileLock is the lock of File, a semaphore of 1: mirrors with the same lock write the file one after the
+	// other. In a reload, the mirror of the new configuration waits until that of the old one has ended. Other
+	// processes do not see the lock. It may be nil where no other mirror uses the file.
+	FileLock *semaphore.Weighted
 }
 
 // subscriptionRun is one Subscription that Run follows or will follow.
 type subscriptionRun struct {
 	consumer *stream.Consumer
 	file     string
-	lock     *FileLock          // of file
-	cancel   context.CancelFunc // ends the run; nil until Run follows it
+	lock     *semaphore.Weighted // of file
+	cancel   context.CancelFunc  // ends the run; nil until Run follows it
 }
 
 // newSubscriptionRun returns a run of the subscription, or an error that names a field of it.
@@ -53,7 +56,7 @@ func (m *Mirror) newSubscriptionRun(s Subscription) (*subscriptionRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &subscriptionRun{consumer: c, file: s.File, lock: cmp.Or(s.FileLock, &m.fileLock)}, nil
+	return &subscriptionRun{consumer: c, file: s.File, lock: cmp.Or(s.FileLock, m.fileLock)}, nil
 }
 
 // Resubscribe replaces the subscription and, as Configure does, the rules. The stream, if there is

@@ -25,6 +25,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
@@ -98,11 +100,11 @@ type Agent struct {
 	// Guarded by lifecycle. Attach and Detach, which start and stop goroutines, take it, and nobody else
 	// does. It is held while blocks join, but not while the agent waits for a disk.
 	lifecycle sync.Mutex
-	owners    map[string]*mirroredOwner     // by ID
-	fileLocks map[string]*consumer.FileLock // of persist, by the file that its path leads to; also those of earlier configurations
-	blocks    []*Block                      // in the order of attachment
-	ending    int                           // owners whose mirrors have yet to end
-	stop      func()                        // ends what startBackground has started; nil when it does not run
+	owners    map[string]*mirroredOwner      // by ID
+	fileLocks map[string]*semaphore.Weighted // of persist, by the file that its path leads to; also those of earlier configurations
+	blocks    []*Block                       // in the order of attachment
+	ending    int                            // owners whose mirrors have yet to end
+	stop      func()                         // ends what startBackground has started; nil when it does not run
 
 	// Guarded by writing, the innermost of the locks: whoever holds it waits for nothing.
 	writing  sync.Mutex
@@ -117,7 +119,7 @@ func New(config Config) *Agent {
 		config.Store = consumer.Files()
 	}
 	a := &Agent{
-		config: config, owners: make(map[string]*mirroredOwner), fileLocks: make(map[string]*consumer.FileLock), counted: make(chan struct{}, 1), readyAt: time.Now().Add(grace),
+		config: config, owners: make(map[string]*mirroredOwner), fileLocks: make(map[string]*semaphore.Weighted), counted: make(chan struct{}, 1), readyAt: time.Now().Add(grace),
 	}
 	if config.Pause == nil {
 		a.config.Pause = func() func(time.Duration) bool { return (&importWork{importPacer: &a.pace}).pauseAfter }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -137,7 +138,7 @@ func (a *Agent) checkClaim(b *Block, i int, f ownerFiles, claims []*ownerClaim) 
 	}
 	subscription := a.subscriptionFor(c, f.source)
 	if f.file != "" {
-		subscription.FileLock = cmp.Or(a.fileLocks[f.file], new(consumer.FileLock))
+		subscription.FileLock = cmp.Or(a.fileLocks[f.file], semaphore.NewWeighted(1))
 		a.fileLocks[f.file] = subscription.FileLock
 	}
 	if o == nil {
