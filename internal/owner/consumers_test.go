@@ -18,10 +18,11 @@ import (
 func TestConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		expect := func(step string, want Consumers) {
+		expect := func(step string, want CatalogStats) {
 			t.Helper()
 			synctest.Wait()
-			got := f.server.Consumers()[""]
+			of := f.server.Stats().Catalogs[""]
+			got := CatalogStats{Behind: of.Behind, Lost: of.Lost, Worst: of.Worst}
 			for i := range got.Worst {
 				if got.Worst[i].Address != "" {
 					got.Worst[i].Address = "there" // it is another one each time
@@ -32,58 +33,58 @@ func TestConsumers(t *testing.T) {
 			}
 		}
 		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1)})
-		expect("nobody", Consumers{})
+		expect("nobody", CatalogStats{})
 
 		began := time.Now()
 		c := subscribe(t, f.dial(t, consumerID))
-		expect("subscribed", Consumers{Behind: 1, Worst: []Consumer{{consumerID, "there", 3, began}}}) // with the end of the catalog
+		expect("subscribed", CatalogStats{Behind: 1, Worst: []Consumer{{consumerID, "there", 3, began}}}) // with the end of the catalog
 		c.next()
-		expect("one service", Consumers{Behind: 1, Worst: []Consumer{{consumerID, "there", 2, began}}})
+		expect("one service", CatalogStats{Behind: 1, Worst: []Consumer{{consumerID, "there", 2, began}}})
 		c.nextN(2)
-		expect("all", Consumers{Worst: []Consumer{{consumerID, "there", 0, time.Time{}}}})
+		expect("all", CatalogStats{Worst: []Consumer{{consumerID, "there", 0, time.Time{}}}})
 
 		time.Sleep(time.Minute)
 		withdrawn := time.Now()
 		f.registry.Delete("a")
 		time.Sleep(time.Minute)
-		expect("a withdrawal is on its way", Consumers{Behind: 1, Worst: []Consumer{{consumerID, "there", 1, withdrawn}}})
+		expect("a withdrawal is on its way", CatalogStats{Behind: 1, Worst: []Consumer{{consumerID, "there", 1, withdrawn}}})
 		c.next()
-		expect("it is acknowledged", Consumers{Worst: []Consumer{{consumerID, "there", 0, time.Time{}}}})
+		expect("it is acknowledged", CatalogStats{Worst: []Consumer{{consumerID, "there", 0, time.Time{}}}})
 
 		must.Do(t, c.stream.CloseSend())
 		synctest.Wait()
 		gone := time.Now()
 		time.Sleep(time.Hour)
-		lost := Consumers{Lost: 1, Worst: []Consumer{{consumerID, "", 0, gone}}}
+		lost := CatalogStats{Lost: 1, Worst: []Consumer{{consumerID, "", 0, gone}}}
 		expect("lost", lost)
 		other := subscribe(t, f.dial(t, strangerID))
 		other.nextN(2)
-		expect("lost, beside another", Consumers{Lost: 1, Worst: []Consumer{lost.Worst[0], {strangerID, "there", 0, time.Time{}}}})
+		expect("lost, beside another", CatalogStats{Lost: 1, Worst: []Consumer{lost.Worst[0], {strangerID, "there", 0, time.Time{}}}})
 		back := subscribe(t, f.dial(t, consumerID))
 		back.nextN(2)
-		expect("back", Consumers{Worst: []Consumer{{consumerID, "there", 0, time.Time{}}, {strangerID, "there", 0, time.Time{}}}})
+		expect("back", CatalogStats{Worst: []Consumer{{consumerID, "there", 0, time.Time{}}, {strangerID, "there", 0, time.Time{}}}})
 		second := subscribe(t, f.dial(t, consumerID))
 		second.nextN(2)
 		must.Do(t, back.stream.CloseSend())
 		synctest.Wait()
-		if n := f.server.Consumers()[""].Lost; n != 0 {
+		if n := f.server.Stats().Catalogs[""].Lost; n != 0 {
 			t.Errorf("%d are lost while another stream of the consumer is open", n)
 		}
 		must.Do(t, second.stream.CloseSend())
 		synctest.Wait()
 		time.Sleep(lostFor)
-		expect("forgotten", Consumers{Worst: []Consumer{{strangerID, "there", 0, time.Time{}}}})
+		expect("forgotten", CatalogStats{Worst: []Consumer{{strangerID, "there", 0, time.Time{}}}})
 	})
 }
 
 // TestLostAreBounded has no more lost consumers remembered than there is room for.
 func TestLostAreBounded(t *testing.T) {
-	s := &Server{catalogs: map[string]*servedCatalog{"": {}}, lost: make(map[lostConsumer]time.Time)}
+	s := start(t, nil).server
 	for i := range maxLost {
 		s.lost[lostConsumer{"", fmt.Sprint(i)}] = time.Now()
 	}
 	s.loseLocked(&streamSession{catalog: s.catalogs[""], consumer: "last", subscription: new(registry.Subscription)}, time.Now())
-	of := s.Consumers()[""]
+	of := s.Stats().Catalogs[""]
 	if of.Lost != maxLost || len(of.Worst) != MaxConsumers {
 		t.Errorf("%d are lost, and %d are shown", of.Lost, len(of.Worst))
 	}

@@ -1,7 +1,10 @@
 package owner
 
 import (
+	"cmp"
 	"maps"
+	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -29,6 +32,11 @@ type CatalogStats struct {
 	registry.Stats // in which Oldest is that of what is in flight as well
 
 	Consumers map[wire.APIVersion]int // streams that are open
+	Behind    int                     // of these, with updates that are not sent or not acknowledged
+	Lost      int                     // remembered consumers that have lost their last stream
+	// Worst has the consumers that are behind, then those that are lost, each the longest first,
+	// and then others: MaxConsumers at most.
+	Worst []Consumer
 
 	// Withheld is, by version, the most services of any open stream that its consumer may have and
 	// does not get, because its version of the API or the largest message has no room for them.
@@ -54,41 +62,85 @@ type CatalogStats struct {
 func (s *Server) Stats() Stats {
 	stats := Stats{Catalogs: make(map[string]CatalogStats), Postponed: s.postponed.Load()}
 	stats.Connections, stats.TurnedAway = s.gate.Stats()
+	catalogs := make(map[string]*CatalogStats)
 	s.mu.Lock()
-	open := make(map[*servedCatalog]CatalogStats)
-	for session := range s.sessions {
-		of, known := open[session.catalog]
-		if !known {
-			of.Consumers = make(map[wire.APIVersion]int)
-		}
-		of.Consumers[session.version]++
-		if n := int(session.missing[tooLarge].Load() + session.missing[inexpressible].Load()); n > of.Withheld[session.version] {
-			if of.Withheld == nil {
-				of.Withheld = make(map[wire.APIVersion]int)
-			}
-			of.Withheld[session.version] = n
-		}
-		n, oldest := session.window.inFlight()
-		of.InFlight += n
-		of.Oldest = moment.Earlier(of.Oldest, oldest)
-		open[session.catalog] = of
-	}
 	for name, c := range s.catalogs {
-		of := open[c]
-		of.Acknowledged, of.Refused, of.Ended = c.acknowledged.Load(), maps.Clone(c.refused), maps.Clone(c.ended)
-		of.Resumed, of.Spared = c.resumed.Load(), c.spared.Load()
-		stats.Catalogs[name] = of
+		catalogs[name] = &CatalogStats{
+			Acknowledged: c.acknowledged.Load(), Refused: maps.Clone(c.refused), Ended: maps.Clone(c.ended),
+			Resumed: c.resumed.Load(), Spared: c.spared.Load(),
+		}
+	}
+	lost := s.lostLocked(time.Now())
+	open := make(map[*streamSession]*registry.Subscription)
+	for session := range s.sessions {
+		open[session] = session.subscription
 	}
 	s.mu.Unlock()
 	// Without the lock, because a registry may be busy.
+	lags := make(map[*registry.Subscription]registry.Lag)
 	for name, c := range s.catalogs {
 		if c.registry != nil {
-			of := stats.Catalogs[name]
-			oldest := of.Oldest
+			of := catalogs[name]
 			of.Stats = c.registry.Stats()
-			of.Oldest = moment.Earlier(oldest, of.Oldest)
-			stats.Catalogs[name] = of
+			maps.Copy(lags, of.Lags)
+			of.Lags = nil // Worst has the consumers
 		}
 	}
+	for session, subscription := range open {
+		catalogs[session.catalog.name].addStream(session, subscription, lags[subscription])
+	}
+	for who, at := range lost {
+		catalogs[who.catalog].addLost(who.consumer, at)
+	}
+	for name, of := range catalogs {
+		of.sortWorst()
+		stats.Catalogs[name] = *of
+	}
 	return stats
+}
+
+// addStream adds an open stream. Lag is what its subscription had yet to take, which the caller asked
+// before. The subscription is nil where it is about to be opened.
+func (c *CatalogStats) addStream(s *streamSession, subscription *registry.Subscription, lag registry.Lag) {
+	if c.Consumers == nil {
+		c.Consumers, c.Withheld = make(map[wire.APIVersion]int), make(map[wire.APIVersion]int)
+	}
+	c.Consumers[s.version]++
+	if n := int(s.missing[tooLarge].Load() + s.missing[inexpressible].Load()); n > c.Withheld[s.version] {
+		c.Withheld[s.version] = n
+	}
+	telling := s.telling.Load() // before the window is read, because updates go from there to the window
+	n, oldest := s.window.inFlight()
+	c.InFlight += n
+	c.Oldest = moment.Earlier(c.Oldest, oldest)
+	if subscription == nil {
+		return
+	}
+	of := Consumer{Name: s.consumer, Address: s.address.String(), Behind: lag.Unsent + n, Since: moment.Earlier(lag.Since, oldest)}
+	if lag.Unended {
+		of.Behind++
+	}
+	if telling {
+		of.Behind = max(of.Behind, 1)
+	}
+	if of.Behind > 0 {
+		c.Behind++
+	} else if len(c.Worst)-c.Behind >= MaxConsumers {
+		return // no more than may be shown
+	}
+	c.Worst = append(c.Worst, of)
+}
+
+// addLost adds a consumer that has lost its last stream.
+func (c *CatalogStats) addLost(consumer string, at time.Time) {
+	c.Lost++
+	c.Worst = append(c.Worst, Consumer{Name: consumer, Since: at})
+}
+
+// sortWorst sorts the consumers, and removes those beyond MaxConsumers.
+func (c *CatalogStats) sortWorst() {
+	slices.SortFunc(c.Worst, func(a, b Consumer) int {
+		return cmp.Or(cmp.Compare(a.sortRank(), b.sortRank()), a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Address, b.Address))
+	})
+	c.Worst = c.Worst[:min(len(c.Worst), MaxConsumers)]
 }

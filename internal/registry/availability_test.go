@@ -72,8 +72,8 @@ func TestEndOfAnIncompleteRegistry(t *testing.T) {
 	take("before the next one", 0)
 	upsert(t, r, service("c", 1))
 	r.SetComplete(true)
-	if lag := r.LagsOf([]*registry.Subscription{s})[0]; lag.Unsent != 3 {
-		t.Errorf("the subscriber is behind by %d, expected b, c and the end", lag.Unsent)
+	if lags := r.Stats().Lags; lags[s].Unsent != 2 || !lags[s].Unended {
+		t.Errorf("the subscriber is behind by %+v, expected b, c and the end", lags[s])
 	}
 	for i, want := range []string{"upsert b", "upsert c", "end "} {
 		take("when it is complete, "+strconv.Itoa(i), 1, want)

@@ -19,6 +19,8 @@ type Stats struct {
 
 	Unsent int       // services that a subscriber has yet to take, added up over the subscribers
 	Oldest time.Time // of the oldest change that some subscriber has not taken; zero when there is none
+
+	Lags map[*Subscription]Lag
 }
 
 // ClassStats is the state of one class: consumers to whom the same rules of the policy apply, and
@@ -33,16 +35,18 @@ type ClassStats struct {
 // subscribers.
 func (r *Registry) Stats() Stats {
 	newest := r.newest.Load()
-	c := Stats{Services: newest.services, Unavailable: newest.unavailable}
+	c := Stats{Services: newest.services, Unavailable: newest.unavailable, Lags: make(map[*Subscription]Lag)}
 	consumers := make(map[consumerView]int)
-	behind := make(map[subscriberPosition]int) // subscriptions
+	behind := make(map[subscriberPosition][]*Subscription) // many have the same position
 	r.mu.Lock()
 	shown := r.shown.Load()
 	for v, class := range r.classes {
 		consumers[v] = len(class)
 		for s := range class {
-			behind[s.currentPosition()]++
-			c.Oldest = moment.Earlier(c.Oldest, s.oldestChange())
+			at := s.currentPosition()
+			behind[at] = append(behind[at], s)
+			c.Lags[s] = Lag{Unended: !s.marked && !shown.incomplete, Since: s.oldestChange()}
+			c.Oldest = moment.Earlier(c.Oldest, c.Lags[s].Since)
 		}
 	}
 	r.mu.Unlock()
@@ -52,43 +56,24 @@ func (r *Registry) Stats() Stats {
 			c.Classes = append(c.Classes, ClassStats{Rules: v.class.RuleNumbers(), Consumers: n, Services: shown.countIn(v)})
 		}
 	}
-	for at, n := range behind {
-		c.Unsent += n * at.backlogOf(shown)
+	for at, there := range behind {
+		n := at.backlogOf(shown)
+		c.Unsent += n * len(there)
+		for _, s := range there {
+			lag := c.Lags[s]
+			lag.Unsent = n
+			c.Lags[s] = lag
+		}
 	}
 	slices.SortFunc(c.Classes, func(a, b ClassStats) int { return slices.Compare(a.Rules, b.Rules) })
 	return c
 }
 
-// LagsOf returns the lag of each of the subscribers. It takes time in proportion to their number.
-func (r *Registry) LagsOf(of []*Subscription) []Lag {
-	lags, at := make([]Lag, len(of)), make([]subscriberPosition, len(of))
-	r.mu.Lock()
-	shown := r.shown.Load()
-	for i, s := range of {
-		lags[i].Since, at[i] = s.oldestChange(), s.currentPosition()
-		if !s.marked && !shown.incomplete {
-			lags[i].Unsent++
-		}
-	}
-	r.mu.Unlock()
-	backlogs := make(map[subscriberPosition]int) // many subscribers have the same position
-	for i := range of {
-		n, known := backlogs[at[i]]
-		if !known {
-			n = at[i].backlogOf(shown)
-			backlogs[at[i]] = n
-		}
-		lags[i].Unsent += n
-	}
-	return lags
-}
-
-// Lag is how far a subscriber is behind what it may have: how many services, or the end of the
-// catalog, it has yet to take, and when the oldest change of these happened. Since is zero where
-// that is not known.
+// Lag is how far a subscriber is behind what it may have. Since is zero where that is not known.
 type Lag struct {
-	Unsent int
-	Since  time.Time
+	Unsent  int       // services that it has yet to take
+	Unended bool      // it has yet to take the end of the catalog
+	Since   time.Time // when the oldest change of these happened
 }
 
 // Audience is what a class of consumers gets of one service.

@@ -73,9 +73,8 @@ func (p *Publisher) Report() Report {
 	if p.allowed != nil {
 		r.Broken["allow"] = p.allowed.Err()
 	}
-	consumers := p.server.Consumers()
 	for _, name := range slices.Sorted(maps.Keys(p.catalogs)) {
-		p.reportCatalog(&r, name, consumers[name])
+		p.reportCatalog(&r, name)
 	}
 	for followed, err := range r.Broken {
 		if err == nil {
@@ -90,14 +89,14 @@ func (p *Publisher) Report() Report {
 }
 
 // reportCatalog adds the catalog with that server name to a report.
-func (p *Publisher) reportCatalog(r *Report, name string, consumers owner.Consumers) {
+func (p *Publisher) reportCatalog(r *Report, name string) {
 	of, sources, entries := r.Server.Catalogs[name], p.catalogs[name].sources.Status(), p.catalogs[name].entries
 	c := status.Catalog{
 		Name: name, Unavailable: sources.Unavailable, Services: of.Services, Classes: reportClasses(of),
 		Unsent: of.Unsent, InFlight: of.InFlight, Oldest: of.Oldest.UTC(), Sources: []status.CatalogSource{},
-		Consumers: byVersion(of.Consumers), Withheld: byVersion(of.Withheld), Behind: consumers.Behind, Lost: consumers.Lost,
+		Consumers: byVersion(of.Consumers), Withheld: byVersion(of.Withheld), Behind: of.Behind, Lost: of.Lost,
 	}
-	for _, at := range consumers.Worst {
+	for _, at := range of.Worst {
 		c.Subscribers = append(c.Subscribers, reportSubscriber(at))
 	}
 	r.Registrations[name] = make(map[string]registration.Numbers)
