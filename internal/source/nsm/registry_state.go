@@ -20,8 +20,6 @@ type knownEndpoint struct {
 	key      string
 	deadline time.Time // when the endpoint goes unless it is renewed; zero for never
 	old      bool      // the current connection has not renewed the endpoint
-	heard    uint64    // the tick of the last report of the endpoint
-	listed   uint64    // the number of the last list with the endpoint
 }
 
 // networkService is a network service that has endpoints.
@@ -66,17 +64,17 @@ type endpointReport struct {
 	until   time.Time // expiration_time; zero for none
 }
 
-// noteEndpoint applies a report of an endpoint at now, and returns the endpoint, or nil where there
-// is no room for it.
-func (w *registryState) noteEndpoint(say endpointReport, now time.Time) *knownEndpoint {
+// noteEndpoint applies a report of an endpoint at now. It counts an endpoint for which there is no
+// room.
+func (w *registryState) noteEndpoint(say endpointReport, now time.Time) {
 	e := w.endpoints[say.key]
 	expired := !say.until.IsZero() && !say.until.After(now)
 	switch {
 	case e != nil && e.old && expired && len(e.Offers) > 0:
-		return e // nobody could refresh the endpoint while the registry was away
+		return // nobody could refresh the endpoint while the registry was away
 	case e == nil && len(w.endpoints) >= maxEndpoints:
 		w.beyond++
-		return nil
+		return
 	case e == nil:
 		e = &knownEndpoint{key: say.key}
 		w.endpoints[say.key] = e
@@ -92,7 +90,6 @@ func (w *registryState) noteEndpoint(say endpointReport, now time.Time) *knownEn
 		deadline = now.Add(say.until.Sub(now)) // a step of the clock does not move it
 	}
 	w.setDeadline(e, deadline)
-	return e
 }
 
 // setDeadline sets the deadline of an endpoint.

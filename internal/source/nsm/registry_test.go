@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -288,18 +287,6 @@ func expiring(d time.Duration, name string, services ...string) *registry.Networ
 	e := nse(name, services...)
 	e.ExpirationTime = timestamppb.New(time.Now().Add(d))
 	return e
-}
-
-// A registry that deletes without end while it lists without end takes no memory without
-// bound.
-func TestDeletionsAreBounded(t *testing.T) {
-	x := &registrySession{Source: &Source{state: newRegistryState()}, deleted: make(map[string]uint64), listing: true}
-	for i := range maxEndpoints + 1000 {
-		x.takeReports(endpointReport{key: strconv.Itoa(i), deleted: true})
-	}
-	if len(x.deleted) != maxEndpoints {
-		t.Errorf("%d deletions are remembered", len(x.deleted))
-	}
 }
 
 // wantAway checks whether the registry is said to be away.

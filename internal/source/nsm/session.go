@@ -18,12 +18,10 @@ import (
 )
 
 const (
-	listInterval = 30 * time.Second       // between two lists while nothing expires
-	listGap      = time.Second            // between two lists at least, where endpoints expire
-	listTimeout  = 20 * time.Second       // of one list; a connection that takes longer is dead
-	firstGap     = 100 * time.Millisecond // between two lists until the state is whole
-	patience     = 5 * time.Second        // with a watch that lacks what a list has
-	maxWords     = 256                    // reports that are read before they are published
+	listInterval = 30 * time.Second // between two lists while nothing expires
+	listGap      = time.Second      // between two lists at least, where endpoints expire
+	listTimeout  = 20 * time.Second // of one list; a connection that takes longer is dead
+	maxWords     = 256              // reports that are read before they are applied or published
 )
 
 // errClosed is the end of a watch for which the registry gives no reason.
@@ -31,8 +29,7 @@ var errClosed = errors.New("the registry has ended the watch")
 
 // registrySession follows the registry over one connection. Its readers pass reports of the watch
 // and lists to its loop, which alone changes the fields and the registryState. The channels bound
-// what is read ahead, and deleted is bounded by maxEndpoints. It ends with the connection; the
-// state stays for the next one.
+// what is read ahead. It ends with the connection; the state stays for the next one.
 type registrySession struct {
 	*Source
 
@@ -44,22 +41,13 @@ type registrySession struct {
 	lists   chan endpointList   // one at a time
 	failed  chan error          // why the watch has ended
 
-	whole   bool                // the state of the registry is known
-	began   time.Time           // when the first list was asked for; zero before
-	tick    uint64              // counts the reports of the watch
-	deleted map[string]uint64   // ticks of deletions that a list may not have
-	number  uint64              // of the last list
-	listing bool                // a list is under way
-	ended   time.Time           // when the last list came in
-	pending *endpointList       // a list that waits until the watch has reported what it has
-	missing map[string]struct{} // endpoints of pending that the watch has not reported yet
+	listing bool      // a list is under way
+	ended   time.Time // when the last list came in; zero before
 }
 
 // endpointList is the answer of the registry to a Find without watch.
 type endpointList struct {
-	number  uint64
-	tick    uint64    // when the list was asked for, in reports of the watch
-	began   time.Time // likewise
+	began   time.Time // when the list was asked for
 	reports []endpointReport
 	dropped int // endpoints for which there is no room
 
@@ -72,53 +60,57 @@ func newRegistrySession(s *Source, part source.Part, conn grpc.ClientConnInterfa
 		Source: s, part: part, client: registry.NewNetworkServiceEndpointRegistryClient(conn),
 		named:   registry.NewNetworkServiceRegistryClient(conn),
 		reports: make(chan endpointReport, maxWords), lists: make(chan endpointList), failed: make(chan error, 1),
-		deleted: make(map[string]uint64),
 	}
 }
+
+// isWhole reports whether the state of the registry is known.
+func (x *registrySession) isWhole() bool { return !x.ended.IsZero() }
 
 // followRegistry follows the registry, and returns why it cannot be followed any more.
 func (x *registrySession) followRegistry(ctx context.Context) error {
 	for _, e := range x.state.endpoints {
-		e.old, e.heard, e.listed = true, 0, 0
+		e.old = true
 	}
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watching := make(chan struct{})
-	readers.Go(func() { x.failed <- x.watchEndpoints(ctx, watching) })
+	watch, err := x.findEndpoints(ctx, true)
+	if err != nil {
+		return printableError(err)
+	}
+	readers.Go(func() { x.failed <- x.readWatch(ctx, watch) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	timer.Stop() // until the watch is open
 	for {
+		reports := x.reports
+		if x.listing {
+			reports = nil // they are later than what the list says
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-x.failed:
 			return printableError(err)
-		case <-watching:
-			watching = nil
-		case w := <-x.reports:
-			x.takeReports(w)
+		case w := <-reports:
+			x.applyReport(w)
+			x.applyWaiting()
 		case l := <-x.lists:
 			if l.err != nil {
 				return printableError(l.err)
 			}
-			x.receiveList(&l)
+			x.applyList(&l)
 		case <-timer.C:
 		}
-		if watching != nil {
-			continue
-		}
-		x.publishState()
-		if x.listing {
-			timer.Stop()
-			continue
+		if x.isWhole() {
+			x.publishState()
 		}
 		now := time.Now()
-		if next := x.nextList(now); next.After(now) {
+		switch next := x.nextList(now); {
+		case x.listing:
+		case next.After(now):
 			timer.Reset(next.Sub(now))
-		} else {
+		default:
 			x.startList(ctx, &readers, now)
 		}
 	}
@@ -140,14 +132,8 @@ func (x *registrySession) findEndpoints(ctx context.Context, watch bool) (regist
 	})
 }
 
-// watchEndpoints passes on the reports of the watch until it ends, and returns why. It closes open
-// when the watch is asked for.
-func (x *registrySession) watchEndpoints(ctx context.Context, open chan<- struct{}) error {
-	stream, err := x.findEndpoints(ctx, true)
-	if err != nil {
-		return err
-	}
-	close(open)
+// readWatch passes on the reports of the watch until it ends, and returns why.
+func (x *registrySession) readWatch(ctx context.Context, stream registry.NetworkServiceEndpointRegistry_FindClient) error {
 	for {
 		reply, err := stream.Recv()
 		switch {
@@ -180,13 +166,9 @@ func (x *registrySession) readReport(reply *registry.NetworkServiceEndpointRespo
 
 // startList begins a list.
 func (x *registrySession) startList(ctx context.Context, readers *sync.WaitGroup, now time.Time) {
-	if x.began.IsZero() {
-		x.began = now
-	}
-	x.number++
 	x.listing = true
-	l := endpointList{number: x.number, tick: x.tick, began: now}
 	readers.Go(func() {
+		l := endpointList{began: now}
 		l.err = x.readList(ctx, &l)
 		select {
 		case x.lists <- l:
@@ -244,99 +226,58 @@ func (x *registrySession) readPayloads(ctx context.Context) (map[string]string, 
 	}
 }
 
-// takeReports applies a report of the watch, and those that have come in behind it.
-func (x *registrySession) takeReports(w endpointReport) {
-	now := time.Now()
-	for n := 0; ; n++ {
-		x.tick++
-		if e := x.state.endpoints[w.key]; !w.deleted {
-			if e = x.state.noteEndpoint(w, now); e != nil {
-				e.heard = x.tick
-			}
-		} else {
-			if e != nil {
-				x.state.removeEndpoint(e)
-			}
-			if (x.listing || !x.whole) && len(x.deleted) < maxEndpoints { // no list has more
-				x.deleted[w.key] = x.tick // a list may still have the endpoint
-			}
-		}
-		delete(x.missing, w.key)
-		if n >= maxWords {
-			break
-		}
+// applyWaiting applies the reports of the watch that have come in, maxWords at most.
+func (x *registrySession) applyWaiting() {
+	for range maxWords {
 		select {
-		case w = <-x.reports:
-			continue
+		case w := <-x.reports:
+			x.applyReport(w)
 		default:
-		}
-		break
-	}
-	if x.pending != nil && len(x.missing) == 0 {
-		x.applyList(x.pending)
-	}
-}
-
-// receiveList applies a list that has come in. Until the state is whole, the list waits until the
-// watch has reported everything in it: from then on, the watch is known to be complete.
-func (x *registrySession) receiveList(l *endpointList) {
-	x.listing, x.ended = false, time.Now()
-	if !x.whole {
-		x.pending, x.missing = l, make(map[string]struct{})
-		for _, w := range l.reports {
-			if e := x.state.endpoints[w.key]; (e == nil || e.heard == 0) && x.deleted[w.key] == 0 {
-				x.missing[w.key] = struct{}{}
-			}
-		}
-		if len(x.missing) > 0 && x.ended.Sub(x.began) < patience {
 			return
 		}
 	}
-	x.applyList(l)
 }
 
-// applyList applies those parts of a list that the watch has not reported since.
+func (x *registrySession) applyReport(w endpointReport) {
+	if !w.deleted {
+		x.state.noteEndpoint(w, time.Now())
+	} else if e := x.state.endpoints[w.key]; e != nil {
+		x.state.removeEndpoint(e)
+	}
+}
+
+// applyList applies a list, and then what the watch has reported since the list was asked for.
 func (x *registrySession) applyList(l *endpointList) {
 	now := time.Now()
-	x.pending, x.missing = nil, nil
 	x.state.beyond = l.dropped
+	listed := make(map[string]struct{}, len(l.reports))
 	for _, w := range l.reports {
-		e := x.state.endpoints[w.key]
-		if x.deleted[w.key] > l.tick {
-			continue
-		}
-		if e == nil || e.heard <= l.tick {
-			e = x.state.noteEndpoint(w, now)
-		}
-		if e != nil {
-			e.listed = l.number
-		}
+		listed[w.key] = struct{}{}
+		x.state.noteEndpoint(w, now)
 	}
 	if l.payloads != nil {
 		x.state.setPayloads(l.payloads)
 	}
-	if !x.listing {
-		x.deleted = make(map[string]uint64)
-	}
-	for _, e := range x.state.endpoints {
-		x.limitAbsent(e, l, now)
+	for key, e := range x.state.endpoints {
+		_, ok := listed[key]
+		x.limitAbsent(e, !ok, now)
 		if !e.deadline.IsZero() && !e.deadline.After(l.began) {
 			x.state.removeEndpoint(e) // the list has not renewed it
 		}
 	}
-	x.whole = true
+	x.listing, x.ended = false, now
+	x.applyWaiting()
 }
 
 // limitAbsent sets for how long an endpoint stays that the list does not have, or that was old
 // before it.
-func (x *registrySession) limitAbsent(e *knownEndpoint, l *endpointList, now time.Time) {
-	absent := e.listed != l.number && e.heard <= l.tick
+func (x *registrySession) limitAbsent(e *knownEndpoint, absent bool, now time.Time) {
 	switch {
 	case len(e.Offers) == 0:
 		if absent {
 			x.state.removeEndpoint(e) // it was only counted
 		}
-	case e.old && !x.whole:
+	case e.old && !x.isWhole():
 		if limit := now.Add(x.convergence); e.deadline.Before(limit) {
 			x.state.setDeadline(e, limit)
 		}
@@ -349,11 +290,8 @@ func (x *registrySession) limitAbsent(e *knownEndpoint, l *endpointList, now tim
 // as soon as an endpoint is due. Nothing expires without a list, because the registry may know
 // better, and may be away.
 func (x *registrySession) nextList(now time.Time) time.Time {
-	switch {
-	case x.number == 0:
+	if !x.isWhole() {
 		return time.Time{}
-	case !x.whole:
-		return x.ended.Add(firstGap)
 	}
 	next := x.ended.Add(listInterval)
 	if due := x.state.nextDeadline(now); !due.IsZero() && due.Before(next) {
@@ -365,11 +303,8 @@ func (x *registrySession) nextList(now time.Time) time.Time {
 	return next
 }
 
-// publishState passes to the part what has changed, once the state is whole.
+// publishState passes to the part what has changed.
 func (x *registrySession) publishState() {
-	if !x.whole {
-		return
-	}
 	changed, gone := x.state.encodeChanged(&x.rules)
 	for _, r := range x.state.news {
 		x.logger.Warn("endpoint of the registry is not published", "endpoint", safetext.Printable(r.key), "rule", r.rule)

@@ -42,9 +42,8 @@
 // # How the registry is read
 //
 // A watch of the registry does not mark the end of its first list. So the watch comes first, and
-// then a list, which has an end: the state is whole once the watch has reported all that
-// is listed. A list may be older than the watch when it arrives; what the watch has reported
-// since the list was asked for counts. Lists go on at intervals: they find what a watch has
+// then a list, which has an end, and makes the state whole. A list may be older than the watch when
+// it arrives, so what the watch reports meanwhile waits, and is applied after the list. Lists go on at intervals: they find what a watch has
 // lost (a registry on Kubernetes loses deletions between two watches of its own), and
 // their answer is the proof that the connection lives. Pings would not do: a registry that
 // does not say otherwise ends connections for more than one in five minutes.
@@ -171,5 +170,5 @@ func (s *Source) followOnce(ctx context.Context, part source.Part) (whole bool, 
 	defer conn.Close()
 	x := newRegistrySession(s, part, conn)
 	err = x.followRegistry(ctx)
-	return x.whole, err
+	return x.isWhole(), err
 }

@@ -56,14 +56,14 @@ func TestFirstState(t *testing.T) {
 		runStand(t, func(f *fakeRegistry) {
 			begin = make(chan struct{})
 			f.beforeWatch = func() { <-begin }
-			f.put(expiring(minute, "a", "web"))
+			f.put(expiring(2*minute, "a", "web"))
 			f.put(expiring(minute, "gone", "web"))
 		}, func(t *testing.T, s *stand) {
 			s.At(time.Second)
-			s.Want(t, "silent")
+			s.Want(t, "web: a gone")
 			s.remove("gone") // of which no watch will tell
 			close(begin)
-			s.At(2 * time.Second)
+			s.At(minute + listGap)
 			s.Want(t, "web: a")
 		})
 	})
@@ -71,11 +71,21 @@ func TestFirstState(t *testing.T) {
 		runStand(t, func(f *fakeRegistry) {
 			f.silent = true
 			f.put(expiring(minute, "a", "web"))
+		}, func(t *testing.T, s *stand) { s.Want(t, "web: a") })
+	})
+	t.Run("registered while the list is read", func(t *testing.T) {
+		runStand(t, func(f *fakeRegistry) {
+			end := make(chan struct{})
+			f.afterList = func() { <-end }
+			f.put(expiring(minute, "a", "web"))
+			time.AfterFunc(5*time.Second, func() {
+				f.put(expiring(minute, "b", "web"))
+				f.remove("a")
+				close(end)
+			})
 		}, func(t *testing.T, s *stand) {
-			s.At(patience - time.Second)
-			s.Want(t, "silent")
-			s.At(patience + time.Second)
-			s.Want(t, "web: a")
+			s.At(6 * time.Second)
+			s.Want(t, "web: b")
 		})
 	})
 	t.Run("list without an end", func(t *testing.T) {
@@ -99,6 +109,7 @@ func TestFirstState(t *testing.T) {
 			f.afterList = func() {
 				if !removed {
 					removed = true
+					time.Sleep(500 * time.Millisecond) // the watch is there
 					f.remove("b")
 				}
 			}
