@@ -99,13 +99,13 @@ type Store struct {
 
 	// Owned by Run.
 	heard      time.Time // when etcd answered last
+	revision   int64     // the last one that was seen
 	begun      string    // the last value of the marker; empty: none
 	replacedAt time.Time // when etcd was seen to have other data than before; zero: never
 
 	// Only Run changes them.
-	client   atomic.Pointer[clientv3.Client] // nil before Run has connected, and after its end
-	revision atomic.Int64                    // the last one that Run has seen
-	away     atomic.Bool                     // etcd is away, and the watcher knows that
+	client atomic.Pointer[clientv3.Client] // nil before Run has connected, and after its end
+	away   atomic.Bool                     // etcd is away, and the watcher knows that
 
 	mu    sync.Mutex // guards the field below
 	lease grantedLease

@@ -13,7 +13,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
-	"github.com/hamlet-federation/coredns-federation/internal/source/internal/reconnect"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/internal/source/registration/store"
 )
@@ -35,26 +34,16 @@ func (s *Store) markerKey() string { return s.config.Prefix + "/begun" }
 
 func (s *Store) nodeKey(k node.Key) string { return s.nodesPrefix() + k.StoreText() }
 
-// probeReply is the answer of etcd to a probe.
-type probeReply struct {
-	err      error
-	known    int64 // the last revision that was seen before the probe
-	revision int64
-	begun    string // the value of the marker
-}
-
-// probeOnce returns the answer of etcd to a probe. Only a leader with a quorum answers.
-func (s *Store) probeOnce(ctx context.Context, client *clientv3.Client) probeReply {
-	p := probeReply{known: s.revision.Load()}
+// probe returns the revision of etcd, and the value of the marker. Only a leader with a quorum answers.
+func (s *Store) probe(ctx context.Context, client *clientv3.Client) (revision int64, begun string, err error) {
 	reply, err := askMembers(ctx, s, func(ctx context.Context) (*clientv3.GetResponse, error) { return client.Get(ctx, s.markerKey()) })
 	if err != nil {
-		return probeReply{err: err}
+		return 0, "", err
 	}
-	p.revision = reply.Header.GetRevision()
 	if len(reply.Kvs) > 0 {
-		p.begun = string(reply.Kvs[0].GetValue())
+		begun = string(reply.Kvs[0].GetValue())
 	}
-	return p
+	return reply.Header.GetRevision(), begun, nil
 }
 
 // readNodes returns all nodes that etcd has, at one revision.
@@ -101,27 +90,26 @@ func (s *Store) parseNode(kv *mvccpb.KeyValue) *node.Node {
 // followState reports to the watcher the content of etcd and its changes, until these are not known
 // for certain any more. It returns why.
 func (s *Store) followState(ctx context.Context, client *clientv3.Client, w store.Watcher) error {
-	p := s.probeOnce(ctx, client)
-	if p.err != nil {
-		return p.err
+	probed, begun, err := s.probe(ctx, client)
+	if err != nil {
+		return err
 	}
 	nodes, revision, err := s.readNodes(ctx, client)
 	if err != nil {
 		return err
 	}
-	if s.hasOtherData(p) {
+	if s.hasOtherData(probed, begun) {
 		s.replacedAt = time.Now()
 	}
-	s.revision.Store(revision)
-	s.begun = p.begun
+	s.revision, s.begun = revision, begun
 	s.tellState(w, nodes)
 
 	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	probes := make(chan probeReply)
-	wg.Go(func() { s.probeLoop(watching, client, probes) })
+	probes := time.NewTicker(s.timing.probe)
+	defer probes.Stop()
 	// The client returns a watch only once etcd has opened it, so a goroutine waits for that: an etcd
 	// that has gone must be noticed before. The notices of progress keep a watch of few changes from
 	// falling behind a compaction.
@@ -143,53 +131,42 @@ func (s *Store) followState(ctx context.Context, client *clientv3.Client, w stor
 			if err := reply.Err(); err != nil {
 				return err
 			}
-			s.revision.Store(max(s.revision.Load(), reply.Header.GetRevision()))
+			s.revision = max(s.revision, reply.Header.GetRevision())
 			s.tellEvents(w, reply.Events)
-		case p := <-probes:
-			if err := s.checkProbe(ctx, client, p, since); err != nil {
+		case <-probes.C:
+			if err := s.checkState(ctx, client, since); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// probeLoop probes etcd again and again, and passes the answers on.
-func (s *Store) probeLoop(ctx context.Context, client *clientv3.Client, probes chan<- probeReply) {
-	for ctx.Err() == nil {
-		reconnect.WaitFor(ctx, s.timing.probe)
-		select {
-		case probes <- s.probeOnce(ctx, client):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// checkProbe returns why the state cannot be followed any more, by the answer to a probe, or nil. A
-// watch does not notice when etcd does not answer, or when its data was lost or restored: it waits
-// in silence for revisions that are to come.
-func (s *Store) checkProbe(ctx context.Context, client *clientv3.Client, p probeReply, since time.Time) error {
-	if p.err != nil {
+// checkState probes etcd, and returns why the state cannot be followed any more, or nil. A watch does
+// not notice when etcd does not answer, or when its data was lost or restored: it waits in silence for
+// revisions that are to come.
+func (s *Store) checkState(ctx context.Context, client *clientv3.Client, since time.Time) error {
+	revision, begun, err := s.probe(ctx, client)
+	if err != nil {
 		if time.Since(s.heard) < s.timing.patience {
 			return nil
 		}
-		return p.err
+		return err
 	}
 	s.heard = time.Now()
-	if s.hasOtherData(p) {
+	if s.hasOtherData(revision, begun) {
 		return errReplaced
 	}
-	s.begun = p.begun
+	s.begun = begun
 	if s.begun != "" || time.Since(since) < s.config.Lease {
 		return nil
 	}
 	return s.setMarker(ctx, client)
 }
 
-// hasOtherData reports whether the data of etcd was lost or restored, so that its revisions are not
-// comparable with earlier ones. The watch may have seen later revisions while the answer was on its
-// way.
-func (s *Store) hasOtherData(p probeReply) bool {
-	return p.revision < p.known || s.begun != "" && p.begun != s.begun
+// hasOtherData reports, by the answer to a probe, whether the data of etcd was lost or restored, so
+// that its revisions are not comparable with earlier ones.
+func (s *Store) hasOtherData(revision int64, begun string) bool {
+	return revision < s.revision || s.begun != "" && begun != s.begun
 }
 
 // setMarker sets the marker. By then providers have had as long as a lease to register, with an
