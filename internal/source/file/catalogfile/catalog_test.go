@@ -176,8 +176,8 @@ func TestParseProblems(t *testing.T) {
 `, []string{
 			`3: service "a": fqdn: must be a string, not a list`,
 			`4: service "a": description: must be a string, not 7`,
-			`5: service "a": tags: must be a list of strings, and 1 is none`,
-			`6: service "a": labels: must be a mapping of strings to strings, and 1 is none`,
+			`5: service "a": tags[1]: must be a string, not 1`,
+			`6: service "a": labels["a"]: must be a string, not 1`,
 			`9: service "a": endpoints[0].port: must be a whole number from 0 on, not "http"`,
 			`10: service "a": endpoints[1].address: address is neither an IP address nor a host name: "192.0.2.1:80"`,
 			`12: service "a": endpoints[2]: must be a mapping, not nothing`,

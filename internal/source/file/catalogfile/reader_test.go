@@ -111,9 +111,9 @@ func TestJSONLines(t *testing.T) {
 		"5: service services[3]: invalid character '{' after top-level value; a line holds one service",
 		"6: service services[4]: a service must be a mapping",
 		`7: service "c": there is no field "nam"`,
-		`7: service "c": endpoints[0].port: must be a whole number from 0 on, not "x"`,
 		`7: service "c": fqdn: required`,
 		`7: service "c": endpoints[0].address: required`,
+		`7: service "c": endpoints[0].port: must be a whole number from 0 on, not "x"`,
 	}
 	if diff := cmp.Diff(want, lines(Parse([]byte(wrong), wire.AddressPolicy{}).Problems)); diff != "" {
 		t.Errorf("unexpected problems (-want +got):\n%s", diff)

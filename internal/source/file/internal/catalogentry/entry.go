@@ -8,11 +8,9 @@
 package catalogentry
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"slices"
+	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -30,7 +28,6 @@ type Entry struct {
 	line   int          // on which it begins
 	node   *yaml.Node   // where its fields stand; in a JSON file nil until LineOf needs it
 	json   []byte       // the entry as JSON; nil if there is anything in broken
-	whole  []byte       // json with the default instance; nil if the entry lists instances, or before addInstance
 	broken problem.List // why the entry cannot be read
 }
 
@@ -64,135 +61,107 @@ func (e *Entry) JSON() []byte { return e.json }
 // Otherwise it returns nil and adds the mistakes to found: one at least, and all where there is
 // room. Place names an entry that has no name of its own, such as services[2].
 func (e *Entry) DecodeService(place string, policy wire.AddressPolicy, found *problem.List) *federation.Service {
-	if len(e.broken.Kept) == 0 {
-		if service := decodeJSON(e.json, policy); service != nil {
+	object, broken := map[string]any(nil), e.broken
+	if len(broken.Kept) == 0 {
+		if service, err := decodeJSON(e.json, policy); err == nil {
 			return service
 		}
-		if e.addInstance(); e.whole != nil {
-			if service := decodeJSON(e.whole, policy); service != nil {
-				return service
-			}
-		}
+		object, broken = e.readObject()
 	}
-	if found.IsFull() {
+	if len(broken.Kept) > 0 {
+		for _, p := range broken.Kept {
+			p.Service = place
+			found.Add(p)
+		}
+		found.More += broken.More
+		return nil
+	}
+	alone := addInstance(object)
+	service, err := decodeValue(object, policy)
+	// What protojson refuses in the file, and not in the object, is a field that is there twice.
+	twice := protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(e.json, new(typespb.FederatedService))
+	if err != nil && !isInvalid(err) {
+		twice = nil
+	}
+	switch {
+	case err == nil && twice == nil:
+		return service
+	case found.IsFull():
 		found.More++ // without looking for what it is
-	} else {
-		e.explainMistakes(place, policy, found)
-	}
-	return nil
-}
-
-// decodeJSON returns the service in data, or nil if a consumer with that policy would not take it.
-func decodeJSON(data []byte, policy wire.AddressPolicy) *federation.Service {
-	var message typespb.FederatedService
-	if protojson.Unmarshal(data, &message) != nil {
 		return nil
 	}
-	service, err := wire.DecodeService(&message, policy)
-	if err != nil {
-		return nil
-	}
-	return service
-}
-
-// addInstance sets e.whole if the entry lists no instances. It leaves an entry with a key that
-// stands twice as it is, because that is a mistake.
-func (e *Entry) addInstance() {
-	d := json.NewDecoder(bytes.NewReader(e.json))
-	if start, err := d.Token(); err != nil || start != json.Delim('{') {
-		return
-	}
-	begin, members, protocol := d.InputOffset(), e.json, json.RawMessage(nil)
-	for d.More() {
-		from := d.InputOffset()
-		key, err := d.Token()
-		var value json.RawMessage
-		switch failure := d.Decode(&value); {
-		case err != nil || failure != nil || key == "instances" || key == "protocol" && protocol != nil:
-			return
-		case key == "protocol":
-			protocol, members = value, slices.Concat(e.json[:from], e.json[d.InputOffset():])
-		}
-	}
-	if _, err := d.Token(); err != nil {
-		return // there is no end
-	}
-	if protocol == nil {
-		protocol = json.RawMessage(`"TCP"`)
-	}
-	e.whole = fmt.Appendf(nil, `{"instances":[{"id":"default","protocol":%s}]`, protocol)
-	if members = bytes.TrimLeft(members[begin:], ", \t\r\n"); members[0] != '}' {
-		e.whole = append(e.whole, ',')
-	}
-	e.whole = append(e.whole, members...)
-}
-
-// explainMistakes adds the mistakes in the entry to found.
-func (e *Entry) explainMistakes(place string, policy wire.AddressPolicy, found *problem.List) {
-	broken := e.broken
-	var value any
-	said := e.json
-	if e.whole != nil {
-		said = e.whole
-	}
-	if len(broken.Kept) == 0 {
-		if err := json.Unmarshal(said, &value); err != nil { // such as a number that is too large
-			rule := err.Error()
-			if _, ok := errors.AsType[*json.SyntaxError](err); ok {
-				rule += "; a line holds one service" // as in no other form broken JSON becomes an entry
-			}
-			broken = NewBroken(e.line, rule).broken
-		}
-	}
-	object, ok := value.(map[string]any)
-	if len(broken.Kept) == 0 && !ok {
-		broken = NewBroken(e.line, "a service must be a mapping").broken
-	}
-	for _, p := range broken.Kept {
-		p.Service = place
-		found.Add(p)
-	}
-	if found.More += broken.More; len(broken.Kept) > 0 {
-		return
-	}
-	label := place
 	if name, ok := object["name"].(string); ok && name != "" {
-		label = safetext.Quote(name)
+		place = safetext.Quote(name)
 	}
 	report := func(at, field, rule string) {
 		if found.IsFull() {
 			found.More++ // without looking for the line
 			return
 		}
-		if e.whole != nil { // the file has the protocol of that instance at the service
+		if alone { // the file has the protocol of that instance at the service
 			at, field = strings.TrimPrefix(at, "instances[0]."), strings.TrimPrefix(field, "instances[0].")
 		}
-		found.Add(problem.Problem{Line: e.LineOf(at), Service: label, Field: field, Rule: rule})
+		found.Add(problem.Problem{Line: e.LineOf(at), Service: place, Field: field, Rule: rule})
 	}
-	var message typespb.FederatedService
-	left, ok := fillMessage(&message, said, object, report)
-	if !ok {
-		return
+	if twice != nil {
+		report("", "", decodeRule(twice))
+		return nil
 	}
-	_, err := wire.DecodeService(&message, policy)
-	switch {
-	case err != nil && found.IsFull():
-		found.More++
-	case err != nil:
-		for _, invalid := range findMistakes(&message, policy, err, found.Room-len(found.Kept)+len(left)) {
-			if !isWithinAny(invalid.Field, left) { // what was left out is not missing
-				report(invalid.Field, invalid.Field, invalid.Rule)
-			}
-		}
+	p := prober{policy: policy, report: report, most: found.Room - len(found.Kept), told: make(map[string]bool)}
+	if p.findMistakes(object); p.found > 0 {
+		return nil
 	}
+	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
+		report(invalid.Field, invalid.Field, invalid.Rule)
+	} else {
+		report("", "", decodeRule(err))
+	}
+	return nil
 }
 
-// isWithinAny reports whether the path of a field is one of paths, or below one.
-func isWithinAny(field string, paths map[string]bool) bool {
-	for i, c := range field {
-		if c == '.' && paths[field[:i]] {
-			return true
+// readObject returns the entry as an object, or why it is none.
+func (e *Entry) readObject() (map[string]any, problem.List) {
+	var value any
+	if err := json.Unmarshal(e.json, &value); err != nil { // such as a number that is too large
+		rule := err.Error()
+		if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+			rule += "; a line holds one service" // as in no other form broken JSON becomes an entry
 		}
+		return nil, NewBroken(e.line, rule).broken
 	}
-	return paths[field]
+	object, ok := value.(map[string]any)
+	if !ok {
+		return nil, NewBroken(e.line, "a service must be a mapping").broken
+	}
+	return object, problem.List{}
+}
+
+// addInstance adds the instance default to a service that lists no instances, with the protocol that
+// the service names, and reports whether it did.
+func addInstance(object map[string]any) bool {
+	if _, ok := object["instances"]; ok {
+		return false
+	}
+	protocol, ok := object["protocol"]
+	if !ok {
+		protocol = "TCP"
+	}
+	delete(object, "protocol")
+	object["instances"] = []any{map[string]any{"id": "default", "protocol": protocol}}
+	return true
+}
+
+// isInvalid reports whether package wire has returned the error, and not protojson.
+func isInvalid(err error) bool {
+	_, ok := errors.AsType[*federation.InvalidError](err)
+	return ok
+}
+
+// decodePrefix matches what protojson puts before the rule. The line in it is that of our
+// own conversion, and its space varies on purpose.
+var decodePrefix = regexp.MustCompile(`^proto:\s*(?:syntax error\s*)?(?:\(line \d+:\d+\):)?\s*`)
+
+// decodeRule returns the rule in an error of protojson.
+func decodeRule(err error) string {
+	return decodePrefix.ReplaceAllString(strings.ReplaceAll(err.Error(), "\u00a0", " "), "")
 }
