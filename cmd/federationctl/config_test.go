@@ -21,6 +21,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
+	"github.com/hamlet-federation/coredns-federation/internal/source/consul"
+	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes"
+	kubeexport "github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -425,9 +428,12 @@ func TestOwnerDocument(t *testing.T) {
 		case v.Kind() == reflect.Pointer && !v.IsNil():
 			look(path, v.Elem())
 		case v.Type() == reflect.TypeFor[config.File](), v.Type() == reflect.TypeFor[config.Kubernetes](), v.Type() == reflect.TypeFor[policy.Rule](),
+			v.Type() == reflect.TypeFor[kubernetes.Config](), v.Type() == reflect.TypeFor[kubeexport.Rules](), v.Type() == reflect.TypeFor[consul.Config](),
 			v.Type() == reflect.TypeFor[config.Registration](), v.Type() == reflect.TypeFor[config.Etcd](), v.Type() == reflect.TypeFor[config.NSM](), v.Type() == reflect.TypeFor[config.Consul](), v.Type() == reflect.TypeFor[config.Relay](), v.Type() == reflect.TypeFor[config.Config]():
 			for i := range v.NumField() {
-				look(path+"."+v.Type().Field(i).Name, v.Field(i))
+				if f := v.Type().Field(i); f.Anonymous || f.Tag.Get("yaml") != "" || v.Type() == reflect.TypeFor[policy.Rule]() { // others are no keys
+					look(path+"."+f.Name, v.Field(i))
+				}
 			}
 		case v.IsZero():
 			empty = append(empty, path)

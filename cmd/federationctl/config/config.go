@@ -2,7 +2,8 @@
 // listens, who may subscribe, and which sources fill its catalogs, and that of an importer. It returns the
 // configuration, or everything that is wrong with the file, each with its line.
 //
-// The package is pure: it opens no file and knows no client of any source.
+// It opens no file and asks nobody. What a source, an importer or another part of the program is told has
+// its keys in the tags of its own configuration.
 //
 // Only packages of this module import it: it is not a stable API.
 package config
@@ -22,10 +23,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/policy"
-	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
-	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
+	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
 
@@ -148,29 +148,8 @@ type File struct {
 
 // Kubernetes is a cluster that exports Services.
 type Kubernetes struct {
-	Cluster    string                `yaml:"cluster" as:"label" doc:"The name of the cluster, which begins the names of its services: west/shop/web."`
-	Zone       federation.FQDN       `yaml:"zone" as:"fqdn" doc:"The zone of its names, SERVICE.NAMESPACE.ZONE."`
-	Kubeconfig string                `yaml:"kubeconfig" doc:"The path of a kubeconfig, by default the cluster that the process runs in."`
-	Context    string                `yaml:"context" doc:"The context of the kubeconfig, by default its current one."`
-	Namespaces []string              `yaml:"namespaces" as:"label" least:"one is required; leave it out for all" doc:"The namespaces that may export, by default all."`
-	Selector   string                `yaml:"selector" as:"selector" doc:"A selector of labels that exported Services must meet, such as tier=public, by default all do."`
-	Endpoints  []export.EndpointKind `yaml:"endpoints" as:"kind" least:"one is required; leave it out for all" doc:"Kinds of endpoints in order, of which the first that a Service has is published. By default gateway, load-balancer, external-ips, node-ports, and pods if they are routable."`
-	Routable   bool                  `yaml:"pods" as:"routable" quoted:"true" doc:"routable says that consumers reach the addresses of pods. Leave it out if they do not."`
-	Names      []NameGrant           `yaml:"allow_names" needs:"namespaces names" least:"one is required; leave it out for none" doc:"Names that Services may have by annotation beside those of their namespace, by default none."`
-
+	kubernetes.Config
 	withdrawLimits
-
-	// Publish has keys of labels and annotations, none of them in both.
-	Publish struct {
-		Labels      []string `yaml:"labels" as:"key" least:"one is required; leave it out for none" doc:"Keys of labels to publish, such as tier."`
-		Annotations []string `yaml:"annotations" as:"key" least:"one is required; leave it out for none" doc:"Keys of annotations to publish, such as acme.example/team."`
-	} `yaml:"publish" doc:"What Services have that is published as labels, by default nothing. exports can choose by it."`
-}
-
-// NameGrant are names that a cluster's namespaces may use.
-type NameGrant struct {
-	Namespaces []string       `yaml:"namespaces" as:"namespace" least:"one is required" doc:"The namespaces that may use the names; * is all."`
-	Names      []pattern.Name `yaml:"names" as:"pattern" least:"one is required" doc:"The names, or patterns such as *.pay.west.fed.example."`
 }
 
 // Parse reads the content of a configuration file. It returns either a configuration

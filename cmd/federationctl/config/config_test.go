@@ -23,6 +23,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/setting"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
+	"github.com/hamlet-federation/coredns-federation/internal/source/consul"
+	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes"
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -142,17 +144,18 @@ func TestParse(t *testing.T) {
 		return all
 	}
 	zone := func(text string) federation.FQDN { return must.Get(federation.ParseFQDN(text))(t) }
-	west := &config.Kubernetes{
-		Cluster: "west", Zone: zone("west.fed.example"), Kubeconfig: "west.conf", Context: "admin",
-		Namespaces: []string{"shop", "pay"}, Selector: "tier in (public), !internal",
-		Endpoints: []export.EndpointKind{export.LoadBalancer, export.Pods}, Routable: true,
-		Names: []config.NameGrant{
-			{Namespaces: []string{"edge", "pay"}, Names: names("*.pay.west.fed.example", "pay.west.fed.example")},
-			{Namespaces: []string{"*"}, Names: names("all.west.fed.example")},
+	west := &config.Kubernetes{Config: kubernetes.Config{
+		Rules: export.Rules{
+			Cluster: "west", Zone: zone("west.fed.example"), Order: []export.EndpointKind{export.LoadBalancer, export.Pods}, RoutablePods: true,
+			Grants: []export.Grant{
+				{Namespaces: []string{"edge", "pay"}, Names: names("*.pay.west.fed.example", "pay.west.fed.example")},
+				{Namespaces: []string{"*"}, Names: names("all.west.fed.example")},
+			},
 		},
-	}
+		Kubeconfig: "west.conf", Context: "admin", Namespaces: []string{"shop", "pay"}, Selector: "tier in (public), !internal",
+	}}
 	west.Publish.Labels, west.Publish.Annotations = []string{"tier", "app.kubernetes.io/name"}, []string{"acme.example/team"}
-	east := &config.Kubernetes{Cluster: "east", Zone: zone("east.fed.example")}
+	east := &config.Kubernetes{Config: kubernetes.Config{Rules: export.Rules{Cluster: "east", Zone: zone("east.fed.example")}}}
 	fleet := &config.Registration{
 		Name: "fleet", Listen: ":8009", Rules: "registrations.yaml", Owner: "owner-a", Convergence: 5 * time.Minute, MaxNodes: 1000,
 	}
@@ -206,13 +209,13 @@ func TestParse(t *testing.T) {
 						{Name: "nsm:socket", Lifetime: time.Hour, MaxWithdraw: 50, WithdrawAfter: time.Hour, NSM: &config.NSM{
 							Name: "socket", Registry: "unix:///run/nsm.sock", Zone: zone("lab.fed.example"), Plain: true,
 						}},
-						{Name: "consul:consul", Lifetime: time.Hour, MaxWithdraw: 50, WithdrawAfter: time.Hour, Consul: &config.Consul{
+						{Name: "consul:consul", Lifetime: time.Hour, MaxWithdraw: 50, WithdrawAfter: time.Hour, Consul: &config.Consul{Config: consul.Config{
 							Name: "consul", Address: "http://127.0.0.1:8500", Zone: zone("consul.fed.example"), AddressOf: "lan",
-						}},
-						{Name: "consul:vms/dc1", Lifetime: 2 * time.Hour, MaxWithdraw: 30, Consul: &config.Consul{
+						}}},
+						{Name: "consul:vms/dc1", Lifetime: 2 * time.Hour, MaxWithdraw: 30, Consul: &config.Consul{Config: consul.Config{
 							Name: "vms", Address: "https://consul.example:8501", TokenFile: "token", TLS: mtls.Files{CA: "ca.pem", Cert: "c.pem", Key: "k.pem"},
 							Datacenter: "dc1", Zone: zone("vms.fed.example"), Services: []string{"web", "shop-*"}, Tags: []string{"public", "v1"}, AddressOf: "wan", Warning: true, ByTag: true,
-						}},
+						}}},
 					},
 				},
 			},
@@ -698,14 +701,14 @@ func spelledSource(s config.Source) (kind string, in keys) {
 		return "file", keys{"path": s.File.Path, "max_size": setting.FormatSize(s.File.MaxSize)}
 	case k != nil:
 		var names []any
-		for _, of := range k.Names {
+		for _, of := range k.Grants {
 			names = append(names, keys{"namespaces": of.Namespaces, "names": texts(of.Names)})
 		}
 		in = some(keys{
-			"cluster": k.Cluster, "zone": k.Zone.String(), "endpoints": texts(k.Endpoints), "kubeconfig": k.Kubeconfig, "context": k.Context,
+			"cluster": k.Cluster, "zone": k.Zone.String(), "endpoints": texts(k.Order), "kubeconfig": k.Kubeconfig, "context": k.Context,
 			"namespaces": k.Namespaces, "selector": k.Selector, "allow_names": names, "publish": some(keys{"labels": k.Publish.Labels, "annotations": k.Publish.Annotations}),
 		})
-		if k.Routable {
+		if k.RoutablePods {
 			in["pods"] = "routable"
 		}
 		return "kubernetes", in

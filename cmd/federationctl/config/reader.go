@@ -142,13 +142,13 @@ func (r *configReader) checkKubernetes(path string, k *Kubernetes) {
 		"has one key in labels and in annotations, and a service can have it once only")
 	r.addProblemIf(len(published.Labels)+len(published.Annotations) > limits.Labels, path+".publish", "has more than %d keys", limits.Labels)
 	r.addProblemIf(k.Context != "" && !r.HasValue(path+".kubeconfig"), path+".context", "is one of a kubeconfig, and none is named")
-	hasPods := slices.Contains(k.Endpoints, export.Pods)
+	hasPods := slices.Contains(k.Order, export.Pods)
 	endpoints := path + ".endpoints"
 	r.addProblemIf(hasPods && !r.HasValue(path+".pods"), endpoints, "pods are endpoints only with 'pods: routable'")
-	r.addProblemIf(k.Routable && r.HasValue(endpoints) && !hasPods && !r.HasProblemIn(endpoints), path+".pods", "has no effect, as endpoints leaves pods out")
+	r.addProblemIf(k.RoutablePods && r.HasValue(endpoints) && !hasPods && !r.HasProblemIn(endpoints), path+".pods", "has no effect, as endpoints leaves pods out")
 	every, err := pattern.ParseName("*." + k.Zone.String())
 	zone, _ := every.Zone()
-	for i, of := range k.Names {
+	for i, of := range k.Grants {
 		for j, name := range of.Names {
 			if err != nil || name == (pattern.Name{}) {
 				continue // that is said already

@@ -25,7 +25,7 @@ func TestTwoOrganisations(t *testing.T) {
 		t.Fatalf("problems %v and warnings %v", problems, warnings)
 	}
 	catalog := config.Catalogs[0]
-	rules := rulesOf(catalog.Sources[0].Kubernetes)
+	rules := catalog.Sources[0].Kubernetes.Rules
 	published := func(namespace, name string, public bool, ports ...string) *federation.Service {
 		t.Helper()
 		s := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}

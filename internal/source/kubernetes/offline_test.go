@@ -285,7 +285,7 @@ func TestConflictIsTheOwnersToKnow(t *testing.T) {
 	if got := log.String(); strings.Count(got, "export is refused") != 1 || !strings.Contains(got, "pay/secret has the name") {
 		t.Errorf("the log of the owner: %s", got)
 	}
-	v := o.claims.Judge("shop/a", o.config.Rules.Translate(export.Input{Service: named("shop", "a", wanted, true, time.Now())}))
+	v := o.claims.Judge("shop/a", o.config.Translate(export.Input{Service: named("shop", "a", wanted, true, time.Now())}))
 	if v.Refusal != nil && strings.Contains(v.Refusal.Message, "secret") {
 		t.Errorf("the author is told: %s", v.Refusal.Message)
 	}

@@ -152,7 +152,7 @@ func (p *partPublisher) evaluateService(of objectName, missing []watchID) (r exp
 			r.labelled = p.labelledSince(of, r.input.Service)
 			r.input.Labelled = r.labelled
 		}
-		r.verdict = p.config.Rules.Translate(r.input)
+		r.verdict = p.config.Translate(r.input)
 	}
 	if p.state.deferIfMissing(of, missing, r.input.Service != nil, r.verdict) {
 		return r, nil, false

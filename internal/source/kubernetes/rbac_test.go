@@ -47,7 +47,7 @@ func testPermissions(t *testing.T, c *cluster) {
 		set = in.role(user, rules)
 		r = in.prepare(func(config *Config) {
 			config.Kubeconfig = in.kubeconfig(func(config *clientcmdapi.Config) { config.AuthInfos["test"].Impersonate = user })
-			config.Rules.RoutablePods, config.Namespaces = true, namespaces
+			config.RoutablePods, config.Namespaces = true, namespaces
 		})
 		r.state.health.grace = grace
 		in.start(r)

@@ -28,13 +28,12 @@ import (
 
 // Config says which cluster is read, and what of that is exported.
 type Config struct {
-	Rules export.Rules // cluster, zone, order of the kinds of endpoints, pods
+	export.Rules
 
-	Kubeconfig string // path; empty: the service account of the pod that this is
-	Context    string // of the kubeconfig; empty: its current one
-
-	Namespaces []string // of the Services; none: all
-	Selector   string   // of labels of the Services; empty: all
+	Kubeconfig string   `yaml:"kubeconfig" doc:"The path of a kubeconfig, by default the cluster that the process runs in."`
+	Context    string   `yaml:"context" doc:"The context of the kubeconfig, by default its current one."`
+	Namespaces []string `yaml:"namespaces" as:"label" least:"one is required; leave it out for all" doc:"The namespaces that may export, by default all."`
+	Selector   string   `yaml:"selector" as:"selector" doc:"A selector of labels that exported Services must meet, such as tier=public, by default all do."`
 
 	Logger *slog.Logger // nil: nothing is logged
 }
@@ -97,7 +96,7 @@ func New(config Config) (*Source, error) {
 // same in each replica, and another one where other Services are exported, or in another zone.
 func leaseOf(config Config, namespace string) objectName {
 	hash := fnv.New64a()
-	fmt.Fprintf(hash, "%q %q %q %q", config.Rules.Cluster, config.Rules.Zone, config.Namespaces, config.Selector)
+	fmt.Fprintf(hash, "%q %q %q %q", config.Cluster, config.Zone, config.Namespaces, config.Selector)
 	return objectName{Namespace: namespace, Name: fmt.Sprintf("hamlet-federation-%016x", hash.Sum64())}
 }
 
@@ -133,13 +132,13 @@ func (s *Source) Run(ctx context.Context, part source.Part) {
 
 // serviceName returns the name of a Service in the catalog.
 func (s *Source) serviceName(of objectName) string {
-	return s.config.Rules.Cluster + "/" + of.Namespace + "/" + of.Name
+	return s.config.Cluster + "/" + of.Namespace + "/" + of.Name
 }
 
 // nameIn returns the Service that has a name in the catalog, and whether the name is one of this
 // source.
 func (s *Source) nameIn(service string) (of objectName, ok bool) {
-	rest, ok := strings.CutPrefix(service, s.config.Rules.Cluster+"/")
+	rest, ok := strings.CutPrefix(service, s.config.Cluster+"/")
 	if !ok {
 		return objectName{}, false
 	}
@@ -149,7 +148,7 @@ func (s *Source) nameIn(service string) (of objectName, ok bool) {
 
 // MayClaim implements [source.NameClaimer].
 func (s *Source) MayClaim(name string, fqdn federation.FQDN) bool {
-	return strings.HasPrefix(name, s.config.Rules.Cluster+"/") || fqdn.Within(s.config.Rules.Zone)
+	return strings.HasPrefix(name, s.config.Cluster+"/") || fqdn.Within(s.config.Zone)
 }
 
 // HiddenBy implements [source.OutcomeListener].

@@ -56,23 +56,25 @@ func (k EndpointKind) String() string {
 	return ""
 }
 
-// Rules are what the configuration says of a cluster.
+// Rules are what the configuration says of a cluster, with the keys that a file has for it.
 type Rules struct {
-	Cluster      string          // the first part of the name of a service: cluster/namespace/service
-	Zone         federation.FQDN // every fqdn is within it
-	Order        []EndpointKind  // the kinds to try; empty: all, in the order of their declaration
-	RoutablePods bool            // peers reach the addresses of pods
-	Grants       []Grant         // of names that are no namespace's own
+	Cluster      string          `yaml:"cluster" as:"label" doc:"The name of the cluster, which begins the names of its services: west/shop/web."`
+	Zone         federation.FQDN `yaml:"zone" as:"fqdn" doc:"The zone of its names, SERVICE.NAMESPACE.ZONE."`
+	Order        []EndpointKind  `yaml:"endpoints" as:"kind" least:"one is required; leave it out for all" doc:"Kinds of endpoints in order, of which the first that a Service has is published. By default gateway, load-balancer, external-ips, node-ports, and pods if they are routable."`
+	RoutablePods bool            `yaml:"pods" as:"routable" quoted:"true" doc:"routable says that consumers reach the addresses of pods. Leave it out if they do not."`
+	Grants       []Grant         `yaml:"allow_names" needs:"namespaces names" least:"one is required; leave it out for none" doc:"Names that Services may have by annotation beside those of their namespace, by default none."`
 
-	// Labels and Annotations are the keys of labels and annotations of a Service that are
-	// published as its labels. No key is in both.
-	Labels, Annotations []string
+	// Publish has no key in both.
+	Publish struct {
+		Labels      []string `yaml:"labels" as:"key" least:"one is required; leave it out for none" doc:"Keys of labels to publish, such as tier."`
+		Annotations []string `yaml:"annotations" as:"key" least:"one is required; leave it out for none" doc:"Keys of annotations to publish, such as acme.example/team."`
+	} `yaml:"publish" doc:"What Services have that is published as labels, by default nothing. exports can choose by it."`
 }
 
 // Grant lets the Services of namespaces have names that are not below the name of their namespace.
 type Grant struct {
-	Namespaces []string // [AnyNamespace] stands for all
-	Names      []pattern.Name
+	Namespaces []string       `yaml:"namespaces" as:"namespace" least:"one is required" doc:"The namespaces that may use the names; * is all."`
+	Names      []pattern.Name `yaml:"names" as:"pattern" least:"one is required" doc:"The names, or patterns such as *.pay.west.fed.example."`
 }
 
 // AnyNamespace stands for all namespaces in a [Grant].

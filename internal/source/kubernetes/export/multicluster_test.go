@@ -40,7 +40,7 @@ func TestExportLabelFits(t *testing.T) {
 	w.service.Labels = make(map[string]string)
 	for i := range limits.Labels {
 		key := fmt.Sprintf("k%d", i)
-		w.rules.Labels = append(w.rules.Labels, key)
+		w.rules.Publish.Labels = append(w.rules.Publish.Labels, key)
 		w.service.Labels[key] = "v"
 	}
 	if label, warnings := w.exportLabel(t); label != "" || len(warnings) != 1 ||

@@ -95,7 +95,7 @@ func (d dice) testCase() *testCase {
 		return grant(pick(d, []string{"shop"}, []string{AnyNamespace}, []string{"pay", "edge"}),
 			pick(d, "*", "*.west.fed.example", "pay.west.fed.example", "*.pay.west.fed.example", "api.pay.west.fed.example", "west.fed.example"))
 	})
-	w.rules.Labels, w.rules.Annotations = several(d, 1, func() string { return "tier" }), several(d, 1, func() string { return "example.com/fqdn" })
+	w.rules.Publish.Labels, w.rules.Publish.Annotations = several(d, 1, func() string { return "tier" }), several(d, 1, func() string { return "example.com/fqdn" })
 	if d.one(2) {
 		w.export = &mcsv1beta1.ServiceExport{ObjectMeta: d.meta("shop", "web")}
 		w.export.Spec.ExportedLabels = []map[string]string{nil, {"tier": "public"}, {"": ""}}[w.export.CreationTimestamp.Unix()%3]

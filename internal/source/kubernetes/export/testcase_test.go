@@ -98,7 +98,7 @@ func read(t *testing.T, text string) *testCase {
 		var object metav1.Object
 		switch kind.Kind {
 		case "Rules":
-			w.rules.RoutablePods, w.rules.Labels, w.rules.Annotations = kind.RoutablePods, kind.Labels, kind.Annotations
+			w.rules.RoutablePods, w.rules.Publish.Labels, w.rules.Publish.Annotations = kind.RoutablePods, kind.Labels, kind.Annotations
 			for _, g := range kind.Grants {
 				w.rules.Grants = append(w.rules.Grants, grant(g.Namespaces, g.Names...))
 			}

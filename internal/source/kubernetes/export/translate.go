@@ -144,7 +144,7 @@ func (t *translation) composeService() *Finding {
 // serviceLabels returns the labels and annotations of the Service that are published, and the label
 // of a ServiceExport.
 func (t *translation) serviceLabels() []federation.Pair {
-	found := make(map[string]string, len(t.Labels)+len(t.Annotations))
+	found := make(map[string]string, len(t.Publish.Labels)+len(t.Publish.Annotations))
 	pick := func(from map[string]string, keys []string) {
 		for _, key := range keys {
 			if value, ok := from[key]; ok {
@@ -152,8 +152,8 @@ func (t *translation) serviceLabels() []federation.Pair {
 			}
 		}
 	}
-	pick(t.Service.Labels, t.Labels)
-	pick(t.Service.Annotations, t.Annotations)
+	pick(t.Service.Labels, t.Publish.Labels)
+	pick(t.Service.Annotations, t.Publish.Annotations)
 	delete(found, mcs.Label) // which only a ServiceExport gives
 	if t.Export != nil {
 		t.addExportLabel(found)

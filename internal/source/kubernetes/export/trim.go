@@ -79,7 +79,7 @@ func (r Rules) trimService(s *corev1.Service) *corev1.Service {
 		Status: corev1.ServiceStatus{LoadBalancer: s.Status.LoadBalancer},
 	}
 	trimmed.Labels = s.Labels // a selector of the configuration may ask for any
-	for _, key := range r.Annotations {
+	for _, key := range r.Publish.Annotations {
 		if value, ok := s.Annotations[key]; ok {
 			setEntry(&trimmed.Annotations, key, value)
 		}
