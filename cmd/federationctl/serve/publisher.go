@@ -202,7 +202,7 @@ func (p *Publisher) closeListeners() {
 // registrations.
 func (p *Publisher) addRegistration(to grpc.ServiceRegistrar) {
 	if p.file != "" {
-		registrationv1.RegisterRegistrationServiceServer(to, registrationRouter{find: p.atOwner})
+		registrationv1.RegisterRegistrationServiceServer(to, registrationRouter{owner: p})
 	}
 }
 

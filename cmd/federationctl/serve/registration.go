@@ -117,7 +117,7 @@ func (p *Publisher) servePort(ctx context.Context, g *registrationSource) {
 	err := p.gate.Serve(ctx, gate.Port{
 		Listener: g.listener, Credentials: p.identity.Server(), Role: "provider", MaxMessage: maxProviderMessage,
 		Lasting: func(to grpc.ServiceRegistrar) {
-			registrationv1.RegisterRegistrationServiceServer(to, registrationRouter{find: func(string) (*registration.Source, error) { return g.Source, nil }})
+			registrationv1.RegisterRegistrationServiceServer(to, g)
 		},
 	})
 	if err != nil {
@@ -145,18 +145,18 @@ func (p *Publisher) atOwner(serverName string) (*registration.Source, error) {
 		catalogLabel(name), safetext.Quote(serverName))
 }
 
-// registrationRouter hands providers to the registration that is for them.
+// registrationRouter hands providers on the port of an owner to the registration that is for them.
 type registrationRouter struct {
 	registrationv1.UnimplementedRegistrationServiceServer
 
-	find func(serverName string) (*registration.Source, error)
+	owner *Publisher
 }
 
 // Register implements the registration service.
 func (r registrationRouter) Register(stream registrationv1.RegistrationService_RegisterServer) error {
 	p, _ := peer.FromContext(stream.Context())
 	caller, _ := mtls.PeerOf(p.AuthInfo)
-	s, err := r.find(caller.State.ServerName)
+	s, err := r.owner.atOwner(caller.State.ServerName)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/owner"
 	"github.com/hamlet-federation/coredns-federation/internal/source"
@@ -207,11 +208,7 @@ func className(rules []int) string {
 	if len(rules) == 0 {
 		return "none"
 	}
-	numbers := make([]string, len(rules))
-	for i, rule := range rules {
-		numbers[i] = strconv.Itoa(rule)
-	}
-	return strings.Join(numbers, "+")
+	return printable.JoinFew(rules, len(rules), "+", strconv.Itoa)
 }
 
 // Catalog implements page.ReportSource.

@@ -4,10 +4,11 @@ import (
 	"cmp"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/gate"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
@@ -38,16 +39,9 @@ var remedies = map[gate.Reason]string{
 // addPeer notes a peer that was turned away. It takes the place of an earlier time of the same peer,
 // and counts both.
 func (t *turnedAway) addPeer(p gate.TurnedAway, now time.Time) {
-	var identities []string
-	for i, id := range p.IDs {
-		if i == maxIdentities {
-			identities = append(identities, "...")
-			break
-		}
-		identities = append(identities, id.String())
-	}
+	identities := printable.JoinFew(p.IDs, maxIdentities, ", ", federation.ID.String)
 	away := status.TurnedAway{
-		At: now.UTC(), Times: 1, Role: p.Role, Identities: safetext.Printable(strings.Join(identities, ", ")),
+		At: now.UTC(), Times: 1, Role: p.Role, Identities: safetext.Printable(identities),
 		Reason: string(p.Reason), Rule: safetext.Printable(p.Rule), Remedy: cmp.Or(p.Remedy, remedies[p.Reason]),
 	}
 	if p.Address != nil {
