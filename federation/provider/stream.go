@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/hamlet-federation/coredns-federation/internal/connect"
@@ -87,13 +86,9 @@ func (p *Provider) holdStream(ctx context.Context, o *ownerTarget) (useful bool,
 	return s.useful, s.endCause(ctx, err)
 }
 
-// newConnection returns a connection for one stream. Each stream has its own, so that gRPC's
-// backoff between connections never applies.
+// newConnection returns a connection for one stream.
 func (p *Provider) newConnection(ttl time.Duration, attempt *connect.Attempt) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///owner", // the dialer knows the address
-		grpc.WithContextDialer(attempt.DialOnce),
-		grpc.WithTransportCredentials(attempt.Credentials(p.config.Identity.Credentials(attempt.Address))),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: max(ttl/2, p.patience, minInterval)}),
+	return attempt.NewClient(p.config.Identity.Credentials(attempt.Address), max(ttl/2, p.patience, minInterval), maxMessage,
 		// Where the ttl is short, an Active without an answer shows earlier than a ping that the
 		// connection is dead.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
@@ -101,9 +96,6 @@ func (p *Provider) newConnection(ttl time.Duration, attempt *connect.Attempt) (*
 			Timeout: min(max(ttl/6, minKeepaliveTimeout), maxKeepaliveTimeout),
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithMaxHeaderListSize(maxMessage),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
 	)
 }
 

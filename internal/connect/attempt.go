@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -83,6 +85,20 @@ func (a *Attempt) DialOnce(ctx context.Context, _ string) (net.Conn, error) {
 		a.noteFailure(false, err)
 	}
 	return conn, err
+}
+
+// NewClient returns a connection for one stream, with credentials whose handshakes are recorded in the
+// attempt. Each stream has its own connection, so that gRPC's backoff between connections never applies.
+// Timeout bounds TCP, TLS and the first frame of HTTP/2, and most the bytes of a response header.
+func (a *Attempt) NewClient(of credentials.TransportCredentials, timeout time.Duration, most uint32, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///owner", append(options, // the dialer knows the address
+		grpc.WithContextDialer(a.DialOnce),
+		grpc.WithTransportCredentials(a.Credentials(of)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: timeout}),
+		grpc.WithMaxHeaderListSize(most),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+	)...)
 }
 
 // Credentials returns the credentials with handshakes that are recorded in the attempt.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
@@ -201,24 +200,17 @@ type loggedConn struct {
 	*connect.Attempt
 }
 
-// prepareConn returns a connection for one stream. Each stream has its own, so that gRPC's backoff
-// between connections never applies.
+// prepareConn returns a connection for one stream.
 func (c *Consumer) prepareConn(address string) (*loggedConn, error) {
 	attempt := &connect.Attempt{Address: address, Dial: c.config.Dial}
-	conn, err := grpc.NewClient("passthrough:///owner", // the dialer knows the address
-		grpc.WithContextDialer(attempt.DialOnce),
-		grpc.WithTransportCredentials(attempt.Credentials(c.config.Identity.Credentials(address))),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
+	conn, err := attempt.NewClient(c.config.Identity.Credentials(address), connectTimeout, maxHeaderList,
 		// Without pings a dead connection would never be noticed. None is sent
 		// without a stream, as owners count them.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.keepalive, Timeout: keepaliveTimeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxRead)),
-		grpc.WithMaxHeaderListSize(maxHeaderList),
 		// A size of our own: gRPC would find one with a ping for nearly every message.
 		grpc.WithInitialWindowSize(window),
 		grpc.WithInitialConnWindowSize(window),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
 	)
 	return &loggedConn{conn, attempt}, err
 }
