@@ -928,12 +928,12 @@ func (m *model) status() catalog.Summary {
 		Services:   m.published(),
 		Stale:      m.stale(),
 		Refused:    m.count(func(e *entry) bool { return e.refused != "" }),
-		Addresses:  m.count(func(e *entry) bool { return e.refused == federation.ReasonAddress }),
 		Octets:     m.octets(func(string, *entry) bool { return true }),
 
 		NotImported: max(m.leftOut, m.leftBefore),
 	}
-	s.Omits = s.Refused > s.Addresses || s.NotImported > 0
+	addresses := m.count(func(e *entry) bool { return e.refused == federation.ReasonAddress })
+	s.Omits = s.Refused > addresses || s.NotImported > 0
 	for _, e := range m.services {
 		if e.service != nil {
 			s.Instances += len(e.service.Instances)

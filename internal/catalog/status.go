@@ -55,7 +55,6 @@ type Summary struct {
 	Stale     int // published services of a generation before Live
 	Paused    int // those of them whose removal the guard pauses: a complete catalog left them out
 	Refused   int // names whose last version Rules.Admit did not admit
-	Addresses int // those of them with an address that is not allowed
 
 	// NotImported counts the updates of the open or last stream that brought a service which
 	// is not imported: a service that is updated twice counts twice. So do services that were
@@ -84,7 +83,6 @@ func (c *Catalog) Summary() Summary {
 		Instances:  c.count.instances,
 		Stale:      c.count.stale,
 		Refused:    c.count.notAdmitted[nameNotAdmitted] + c.count.notAdmitted[addressNotAdmitted],
-		Addresses:  c.count.notAdmitted[addressNotAdmitted],
 		Octets:     c.count.octets,
 
 		NotImported: c.leftOut.shownCount(),
