@@ -116,21 +116,16 @@ func (p *Policy) ClassOf(ids []federation.ID) ConsumerClass {
 	}
 	rules := p.everyone
 	for _, id := range ids {
-		p.addFor(&rules, id.String(), func(to pattern.ID) bool { return to.Matches(id) })
+		text := id.String()
+		rules.addRules(p.exactID[text]...)
+		for _, some := range p.patternID[pattern.GroupOf(text)] {
+			if some.pattern.Matches(id) {
+				rules.addRules(some.rule)
+			}
+		}
 	}
 	rules.cutAfter(&p.unconditional)
 	return ConsumerClass{rules}
-}
-
-// addFor adds the rules with a pattern that matches the identity or the pattern id. It calls
-// matches for patterns that are not equal to id.
-func (p *Policy) addFor(rules *ruleSet, id string, matches func(pattern.ID) bool) {
-	rules.addRules(p.exactID[id]...)
-	for _, some := range p.patternID[pattern.GroupOf(id)] {
-		if matches(some.pattern) {
-			rules.addRules(some.rule)
-		}
-	}
 }
 
 // RuleNumbers returns the numbers of the rules that can decide for the consumers, from 1,
@@ -147,15 +142,10 @@ func (c ConsumerClass) RuleNumbers() []int {
 func (p *Policy) rulesForName(name string) ruleSet {
 	rules := p.anyName
 	rules.addRules(p.exactName[name]...)
-	p.addAbove(&rules, name)
-	return rules
-}
-
-// addAbove adds the rules for everything below one of the names above the given one.
-func (p *Policy) addAbove(rules *ruleSet, name string) {
-	for more := len(p.belowName) > 0; more; {
+	for more := len(p.belowName) > 0; more; { // the names above
 		if _, name, more = strings.Cut(name, "."); more {
 			rules.addRules(p.belowName[name]...)
 		}
 	}
+	return rules
 }
