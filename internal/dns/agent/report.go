@@ -29,7 +29,7 @@ func (o *mirroredOwner) reportStatus(now time.Time) status.FollowedOwner {
 	}
 	u := history.ReportOwner(o.id, &s, retention, &o.log, now)
 	u.Retry = o.mirror.Retry
-	u.Conflicts = countFaults(*o.conflicts.Load())
+	u.Conflicts = *o.conflicts.Load()
 	for _, m := range *o.members.Load() {
 		for _, p := range m.block.config.Zone.UnsharedPatterns(m.index) {
 			if text := p.String(); !slices.Contains(u.Unshared, text) {

@@ -1,6 +1,7 @@
 package zone
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -8,121 +9,116 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// maxRivals bounds the rivals of a NameExplanation: an owner can offer all of its services
+// maxRivals bounds the rivals of an explanation: an owner can offer all of its services
 // under one name.
 const maxRivals = 100
 
-// NameExplanation says why Lookup finds what it finds. Unless Result is Outside, the other fields
-// are set.
-type NameExplanation struct {
-	Result Result // of Lookup
-	Role   domain.Role
-	Owners []int // owners that may publish in the zone, by index in Config.Owners, in order
-
-	Holder *Holder // nil: no service has the name
-	Circle string  // a host that the endpoints lead to and that leads back to itself, so that it has no address; or ""
-	Rivals []Rival // the other services that want the name, in order of precedence, 100 at most
-	More   int     // how many other rivals there are
-}
-
-// Holder is the service that has a name.
-type Holder struct {
-	Owner    int    // by index in Config.Owners
-	Service  string // its name
-	FQDN     string // where it is published
-	Original string // the fqdn that the owner has sent
-	Instance string // the ID of the instance that has the name, if one has
-	Updated  time.Time
-	Stale    bool
-	Expires  time.Time     // when it goes, if it is stale; zero: it stays
-	Faults   map[Fault]int // names and records of the service that are not published
-
-	// Of a name that owners share:
-	Part   []int            // the owners whose data is in the answer, by index in Config.Owners
-	Shared []SharedEndpoint // the endpoints of the name, the best first
-}
-
-// SharedEndpoint is an endpoint of a name that owners share.
-type SharedEndpoint struct {
-	Address  string // or host
-	Port     uint16
-	Owners   []int // owners that publish the endpoint, by index in Config.Owners
-	Tier     int
-	Live     bool // one of its owners is not lost
-	Answered bool // for the type of the query: as an address of the name, unless that is SRV
-}
-
-// Rival is a service that wants a name which another service has.
-type Rival struct {
-	Owner   int // by index in Config.Owners
-	Service string
-	FQDN    string // where it would be published
-	Rule    string // why it does not have the name, a clause
-}
-
-// Explain returns why Lookup finds what it finds for a name, lower case and absolute, and a type.
-// It changes nothing. It is not for queries, because it looks at all services that want the name.
-func (z *Zone) Explain(name string, qtype uint16, now time.Time) *NameExplanation {
-	e := &NameExplanation{Result: z.Lookup(name, qtype, now)}
-	if e.Result.Kind == Outside {
-		return e
+// Explain returns why Lookup finds what it finds for a name, lower case and absolute, and a type:
+// what the zone knows of the answer. It also returns the owners that may publish in the zone, by
+// index in Config.Owners, in order. For a name outside of the zones it returns nothing. It changes
+// nothing, and is not for queries, because it looks at all services that want the name.
+func (z *Zone) Explain(name string, qtype uint16, now time.Time) (a status.BlockAnswer, owners []int) {
+	r := z.Lookup(name, qtype, now)
+	if r.Kind == Outside {
+		return a, nil
 	}
-	o, m := e.Result.origin, &e.Result.match
-	e.Role, e.Owners = m.Role, slices.Clone(o.owners)
-	if e.Holder = z.explainHolder(m); m.offer != nil && m.offer.Subtree.SharedName() != nil {
-		addressed := z.Lookup(name, dns.TypeA, now)
-		for member := range m.answeringMembers(qtype, e.Result.last).Each {
-			e.Holder.Part = append(e.Holder.Part, int(m.memberOwner(member)))
+	o, m := r.origin, &r.match
+	a = status.BlockAnswer{Zone: o.name, Serial: o.serial, Is: m.Role.String(), Verdict: r.verdict()}
+	if m.offer != nil {
+		a.Holder = z.explainHolder(m)
+		if m.offer.Subtree.SharedName() != nil {
+			a.Holder.Owners = r.OwnerIDs()
+			all, addressed := z.matchName(o, name, now), z.Lookup(name, dns.TypeA, now)
+			z.explainShared(a.Holder, &all, qtype, addressed.last)
 		}
-		all := z.matchName(o, name, now)
-		e.Holder.explainShared(&all, qtype, addressed.last)
+	}
+	if r.Kind == NameError {
+		a.Nearest = z.NearestNames(name, now)
 	}
 	if qtype == dns.TypeA || qtype == dns.TypeAAAA || qtype == dns.TypeSRV {
-		e.Circle = z.findCircle(m, now)
+		a.Circle = z.findCircle(m, now)
 	}
-	if domain.IsWithin(name, o.dns) {
-		return e // no service can have it
+	if !domain.IsWithin(name, o.dns) { // where no service can be
+		a.Rivals, a.MoreRivals = z.explainRivals(o, name, m, now)
 	}
-	for of := range z.tree.OffersWanting(o.name, name) {
-		switch {
-		case of == m.offer:
-		case len(e.Rivals) == maxRivals:
-			e.More++
-		default:
-			e.Rivals = append(e.Rivals, Rival{
-				Owner: int(of.Owner), Service: serviceName(of), FQDN: of.FQDN(), Rule: z.explainLoss(o, name, of, m, now),
-			})
-		}
-	}
-	slices.SortStableFunc(e.Rivals, func(x, y Rival) int { return x.Owner - y.Owner })
-	return e
+	return a, slices.Clone(o.owners)
 }
 
-// explainHolder returns the service of a match, or nil.
-func (z *Zone) explainHolder(m *nameMatch) *Holder {
-	if m.offer == nil {
-		return nil
+// verdict returns why the look-up has that result. Addresses of hosts may still change the verdict.
+func (r *Result) verdict() status.AnswerVerdict {
+	switch r.Kind {
+	case Success, Indirect:
+		switch {
+		case r.IsStale():
+			return status.Stale
+		case r.match.offer == nil || r.Type == dns.TypeSOA || r.Type == dns.TypeNS:
+			return status.OwnData
+		}
+		return status.Live
+	case NoData:
+		if r.IsDenied() {
+			return status.Denied
+		}
+		return status.NoData
+	case NameError:
+		if r.HasLostOwner() {
+			return status.NoNameLost
+		}
+		return status.NoName
+	case Unsynced, Unheard, Outside:
 	}
+	return status.NotKnownYet
+}
+
+// explainHolder returns the service of a match.
+func (z *Zone) explainHolder(m *nameMatch) *status.NameHolder {
 	of := m.offer
 	owner, p, in := m.findSource()
 	s := p.Unpack()
-	h := &Holder{
-		Owner: int(owner), Service: s.Name, FQDN: of.FQDN(), Original: s.FQDN.String(), Updated: updatedAt(of), Stale: z.tree.IsStale(of), Faults: z.tree.OfferFaults(of),
+	h := &status.NameHolder{
+		Owner: z.owners[owner].id, Service: s.Name, FQDN: of.FQDN(), Updated: updatedAt(of), Stale: z.tree.IsStale(of), Faults: z.tree.OfferFaults(of),
+	}
+	if original := s.FQDN.String(); original != h.FQDN {
+		h.Original = original
 	}
 	if in != nil {
 		h.Instance = s.Instances[in.Index].ID
 	}
 	if h.Stale {
-		h.Expires = z.owners[of.Owner].staleEnd()
+		h.Expires = z.owners[of.Owner].staleEnd().UTC()
 	}
 	return h
+}
+
+// explainRivals returns the other services that want the name which a match stands for, in order of
+// precedence, and how many there are beside.
+func (z *Zone) explainRivals(o *zoneOrigin, name string, m *nameMatch, now time.Time) (rivals []status.RivalService, more int) {
+	var wanting []*precedence.Offer
+	for of := range z.tree.OffersWanting(o.name, name) {
+		switch {
+		case of == m.offer:
+		case len(wanting) == maxRivals:
+			more++
+		default:
+			wanting = append(wanting, of)
+		}
+	}
+	slices.SortStableFunc(wanting, func(x, y *precedence.Offer) int { return cmp.Compare(x.Owner, y.Owner) })
+	for _, of := range wanting {
+		rivals = append(rivals, status.RivalService{
+			Owner: z.owners[of.Owner].id, Service: serviceName(of), FQDN: of.FQDN(), Rule: z.explainLoss(o, name, of, m, now),
+		})
+	}
+	return rivals, more
 }
 
 // findCircle returns a host that the endpoints of a match lead to and that leads back to itself, or
@@ -164,26 +160,48 @@ func updatedAt(of *precedence.Offer) time.Time {
 	return time.Unix(int64(of.Updated), 0).UTC()
 }
 
-// explainShared adds the endpoints of a shared name, each with whether it is answered. Last is the
-// last rank whose addresses are answered.
-func (h *Holder) explainShared(m *nameMatch, qtype uint16, last subtree.Rank) {
+// explainShared adds the endpoints of a shared name, each with whether it is answered and why. Last
+// is the last rank whose addresses are answered.
+func (z *Zone) explainShared(h *status.NameHolder, m *nameMatch, qtype uint16, last subtree.Rank) {
 	t := m.joinedTree()
 	shared := t.SharedName()
 	if m.Role == domain.Address {
 		return
 	}
+	h.Stale = true
 	for _, i := range t.SortByRank(m.Endpoints) {
 		e, rank := t.Endpoint(i), shared.EndpointRank(i)
-		one := SharedEndpoint{
-			Address: e.Address.String(), Port: e.Port, Tier: rank.Tier(), Live: !rank.IsStale(),
+		one := status.SharedEndpoint{
+			Endpoint: federation.Endpoint{Address: e.Address, Port: e.Port}.String(), Tier: rank.Tier(),
 			Answered: qtype == dns.TypeSRV || m.Role != domain.Protocol && rank <= last,
 		}
-		for member := range shared.MembersSaying(i).Each {
-			one.Owners = append(one.Owners, int(m.memberOwner(member)))
+		switch {
+		case rank.IsStale():
+			one.Rule, one.Expires = "its owner is lost, so live endpoints go first", z.lastExpiry(shared, i)
+		case one.Answered:
+			one.Rule = "it is live"
+		default:
+			one.Rule = "it is live, but better tiers have enough live endpoints (min)"
 		}
-		h.Shared = append(h.Shared, one)
+		for member := range shared.MembersSaying(i).Each {
+			one.Owners = append(one.Owners, z.owners[m.memberOwner(member)].id)
+		}
+		h.Shared, h.Stale = append(h.Shared, one), h.Stale && rank.IsStale()
 	}
-	h.Stale = !slices.ContainsFunc(h.Shared, func(e SharedEndpoint) bool { return e.Live })
+}
+
+// lastExpiry returns when the last of the owners that say an endpoint expires; zero is never.
+func (z *Zone) lastExpiry(s *subtree.SharedName, i uint16) (last time.Time) {
+	for member := range s.MembersSaying(i).Each {
+		end := z.owners[s.Members[member].Owner].Expires.UTC()
+		if end.IsZero() {
+			return end
+		}
+		if last.Before(end) {
+			last = end
+		}
+	}
+	return last
 }
 
 // explainLoss returns why an offer that wants a name does not have it. The name is in the origin,

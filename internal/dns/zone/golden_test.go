@@ -91,7 +91,7 @@ func (p *player) play(fields []string) (output []string) {
 	case "config":
 		p.configure(args)
 	case "status":
-		p.builder.SetStatus(p.owner(args[0]), status(args[1:]))
+		p.builder.SetStatus(p.owner(args[0]), parseStatus(args[1:]))
 	case "put":
 		p.builder.Put(p.owner(args[0]), service(strings.Join(args[2:], " ")), must.Value(strconv.ParseUint(args[1], 10, 64)))
 	case "remove":
@@ -143,7 +143,7 @@ func (p *player) configure(args []string) {
 
 func (p *player) owner(id string) int { return slices.Index(p.owners, id) }
 
-func status(args []string) (s zone.Status) {
+func parseStatus(args []string) (s zone.Status) {
 	for _, arg := range args {
 		switch key, value, _ := strings.Cut(arg, "="); key {
 		case "live":

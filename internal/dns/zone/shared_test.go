@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -60,11 +61,11 @@ func TestSharedLoss(t *testing.T) {
 	b.SetStatus(0, zone.Status{Live: 2, Known: true})
 	b.Confirm(0, "web", 2)
 	look(false, "web A | NOERROR | 30 A 192.0.2.1", srv("0 100 80 192-0-2-1", "10 100 80 192-0-2-2"))
-	want := []zone.SharedEndpoint{
-		{Address: "192.0.2.1", Port: 80, Owners: []int{0}, Live: true, Answered: true},
-		{Address: "192.0.2.2", Port: 80, Owners: []int{1}},
+	want := []status.SharedEndpoint{
+		{Endpoint: "192.0.2.1:80", Owners: []string{"a"}, Answered: true, Rule: "it is live"},
+		{Endpoint: "192.0.2.2:80", Owners: []string{"b"}, Rule: "its owner is lost, so live endpoints go first", Expires: at.Add(time.Hour)},
 	}
-	if diff := cmp.Diff(want, b.Publish(at).Explain("web.fed.example.", dns.TypeA, at).Holder.Shared); diff != "" {
+	if diff := cmp.Diff(want, explain(b.Publish(at), "web.fed.example.", dns.TypeA, at).Holder.Shared); diff != "" {
 		t.Errorf("shared (-want +got):\n%s", diff)
 	}
 	at = at.Add(time.Hour)

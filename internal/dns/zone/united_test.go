@@ -95,7 +95,7 @@ func TestSharedBeyondOneService(t *testing.T) {
 				if _, _, in := r.Source(); in == nil || in.ID != id {
 					t.Errorf("%s is of instance %+v", at, in)
 				}
-				if h := z.Explain(at, dns.TypeA, now).Holder; h == nil || h.Instance != id || len(h.Shared) != each {
+				if h := explain(z, at, dns.TypeA, now).Holder; h == nil || h.Instance != id || len(h.Shared) != each {
 					t.Errorf("%s is explained by %+v", at, h)
 				}
 			}

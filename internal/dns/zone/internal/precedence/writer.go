@@ -9,7 +9,7 @@ import (
 )
 
 // FaultFQDN counts offers whose fqdn belongs to another service.
-const FaultFQDN = subtree.Fault("fqdn_conflict")
+const FaultFQDN = "fqdn_conflict"
 
 // Writer keeps the offers of all owners, with counts of what is not published, and publishes versions of the
 // tree. It belongs to one goroutine. It keeps all offers of a name and not only the first one, because
