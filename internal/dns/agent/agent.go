@@ -17,7 +17,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -32,8 +31,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/moment"
 	"github.com/hamlet-federation/coredns-federation/internal/safetext"
-	"github.com/hamlet-federation/coredns-federation/internal/wake"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -76,6 +75,10 @@ type Config struct {
 	Store consumer.Store
 }
 
+// gather is how long changes of zones are collected before conflicts are logged, because a catalog
+// comes bit by bit.
+const gather = 5 * time.Second
+
 // grace is how long answers wait for a new owner. After the start of the process, readiness waits
 // for all owners for as long.
 const grace = 30 * time.Second
@@ -87,29 +90,26 @@ const grace = 30 * time.Second
 type Agent struct {
 	// Read-only after New.
 	config  Config
-	counted chan struct{} // holds a value when conflicts were counted anew, for the log
 	readyAt time.Time
 
 	// Atomic.
-	ready atomic.Bool // once true, always true
-
-	shown atomic.Pointer[[]*mirroredOwner] // the values of owners, for Status and Ready, which wait for nobody
+	ready  atomic.Bool                      // once true, always true
+	owners atomic.Pointer[[]*mirroredOwner] // sorted by ID; setOwners replaces the list, and nobody writes to it
 
 	pace importPacer // of imports
 
 	// Guarded by lifecycle. Attach and Detach, which start and stop goroutines, take it, and nobody else
 	// does. It is held while blocks join, but not while the agent waits for a disk.
 	lifecycle sync.Mutex
-	owners    map[string]*mirroredOwner      // by ID
 	fileLocks map[string]*semaphore.Weighted // of persist, by the file that its path leads to; also those of earlier configurations
-	blocks    []*Block                       // in the order of attachment
-	ending    int                            // owners whose mirrors have yet to end
-	stop      func()                         // ends what startBackground has started; nil when it does not run
 
 	// Guarded by writing, the innermost of the locks: whoever holds it waits for nothing.
-	writing  sync.Mutex
-	attached []*Block
-	due      *time.Timer // for changes of zones that time makes; nil when nothing runs
+	writing sync.Mutex
+	blocks  []*Block    // in the order of attachment; changed under lifecycle as well
+	due     *time.Timer // for changes of zones that time makes; nil: there were none
+	look    *time.Timer // for logConflicts; nil: no zone has changed since
+
+	logging sync.Mutex // held by logConflicts
 }
 
 // New returns an agent without blocks, which runs nothing yet.
@@ -118,13 +118,11 @@ func New(config Config) *Agent {
 	if config.Store == nil {
 		config.Store = consumer.Files()
 	}
-	a := &Agent{
-		config: config, owners: make(map[string]*mirroredOwner), fileLocks: make(map[string]*semaphore.Weighted), counted: make(chan struct{}, 1), readyAt: time.Now().Add(grace),
-	}
+	a := &Agent{config: config, fileLocks: make(map[string]*semaphore.Weighted), readyAt: time.Now().Add(grace)}
 	if config.Pause == nil {
 		a.config.Pause = func() func(time.Duration) bool { return (&importWork{importPacer: &a.pace}).pauseAfter }
 	}
-	a.showOwners()
+	a.setOwners(nil)
 	return a
 }
 
@@ -178,31 +176,19 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 	a.lifecycle.Lock()
 	defer a.lifecycle.Unlock()
 	b := a.newBlock(c)
-	var claims []*ownerClaim
+	var members []*publishingBlock
 	for i := range c.Owners {
-		cl, err := a.checkClaim(b, i, found[i], claims)
+		m, err := a.newMember(b, i, found[i], members)
 		if err != nil {
 			return nil, &OwnerError{Index: i, ID: c.Owners[i].Name, Err: err}
 		}
-		claims = append(claims, cl)
+		members, b.owners = append(members, m), append(b.owners, m.owner)
 	}
-	if a.stop == nil {
-		a.startBackground()
+	a.setOwners(slices.Concat(*a.owners.Load(), b.owners))
+	for _, m := range members {
+		m.owner.joinBlock(m)
 	}
-	for _, cl := range claims {
-		a.owners[cl.owner.id] = cl.owner
-		cl.owner.claims = append(cl.owner.claims, cl)
-		b.owners = append(b.owners, cl.owner)
-	}
-	a.blocks = append(a.blocks, b)
-	a.showOwners()
-	for i, o := range b.owners {
-		o.joinBlock(b, i)
-	}
-	a.changeZones(func() {
-		a.attached = append(a.attached, b)
-		b.publishZone(a.now())
-	})
+	a.changeZones(func() { a.blocks = append(a.blocks, b) })
 	for _, o := range b.owners {
 		o.configureMirror()
 	}
@@ -249,14 +235,9 @@ func (a *Agent) detachAll(blocks []*Block) (left []*mirroredOwner) {
 	a.lifecycle.Lock()
 	defer a.lifecycle.Unlock()
 	for _, o := range left {
-		if !slices.ContainsFunc(*a.shown.Load(), func(other *mirroredOwner) bool { return other.id == o.id }) {
+		if a.findOwner(o.id) == nil {
 			a.config.Observer.Forgotten(o.id) // now that nothing more is counted
 		}
-	}
-	a.ending -= len(left)
-	if len(a.blocks) == 0 && a.ending == 0 && a.stop != nil {
-		a.stop()
-		a.stop = nil
 	}
 	return left
 }
@@ -267,34 +248,20 @@ func (a *Agent) detachAll(blocks []*Block) (left []*mirroredOwner) {
 func (a *Agent) removeBlocks(blocks []*Block) (left []*mirroredOwner) {
 	blocks = slices.DeleteFunc(slices.Clone(blocks), func(b *Block) bool { return !slices.Contains(a.blocks, b) })
 	gone := func(b *Block) bool { return slices.Contains(blocks, b) }
-	a.blocks = slices.DeleteFunc(a.blocks, gone)
-	var named, stay []*mirroredOwner
-	for _, b := range blocks {
-		named = append(named, b.owners...)
-	}
-	for _, o := range named {
-		if slices.Contains(left, o) || slices.Contains(stay, o) {
-			continue // it is named twice
-		}
-		o.claims = slices.DeleteFunc(o.claims, func(c *ownerClaim) bool { return gone(c.block) })
-		if len(o.claims) > 0 {
+	var stay []*mirroredOwner
+	for _, o := range *a.owners.Load() {
+		switch withdrawn, others := o.withdrawBlocks(gone); {
+		case !withdrawn:
+		case others:
 			stay = append(stay, o)
-			continue
+		default:
+			left = append(left, o)
+			o.cancel()
 		}
-		left = append(left, o)
-		delete(a.owners, o.id)
-		o.cancel()
 	}
-	a.ending += len(left)
-	a.showOwners()
-	if len(blocks) > 0 {
-		a.changeZones(func() { a.attached = slices.DeleteFunc(a.attached, gone) })
-	}
-	for _, o := range left {
-		o.withdrawBlocks(gone)
-	}
+	a.setOwners(slices.DeleteFunc(slices.Clone(*a.owners.Load()), func(o *mirroredOwner) bool { return slices.Contains(left, o) }))
+	a.changeZones(func() { a.blocks = slices.DeleteFunc(a.blocks, gone) })
 	for _, o := range stay {
-		o.withdrawBlocks(gone)
 		o.configureMirror()
 	}
 	for _, b := range blocks {
@@ -303,17 +270,21 @@ func (a *Agent) removeBlocks(blocks []*Block) (left []*mirroredOwner) {
 	return left
 }
 
-// showOwners makes the current owners visible to Status and Ready.
-func (a *Agent) showOwners() {
-	owners := slices.Collect(maps.Values(a.owners))
-	a.shown.Store(&owners)
+// setOwners replaces the owners, each of which may be in the list several times.
+func (a *Agent) setOwners(owners []*mirroredOwner) {
+	slices.SortFunc(owners, func(x, y *mirroredOwner) int { return strings.Compare(x.id, y.id) })
+	owners = slices.Compact(owners)
+	a.owners.Store(&owners)
 }
 
-// inOrder returns the owners sorted by their IDs.
-func (a *Agent) inOrder() []*mirroredOwner {
-	owners := slices.Clone(*a.shown.Load())
-	slices.SortFunc(owners, func(x, y *mirroredOwner) int { return strings.Compare(x.id, y.id) })
-	return owners
+// findOwner returns the owner with an ID, or nil.
+func (a *Agent) findOwner(id string) *mirroredOwner {
+	for _, o := range *a.owners.Load() {
+		if o.id == id {
+			return o
+		}
+	}
+	return nil
 }
 
 // Ready reports whether the server may be sent queries: there are owners, and each of them is known
@@ -323,7 +294,7 @@ func (a *Agent) Ready() bool {
 	if a.ready.Load() {
 		return true
 	}
-	owners := *a.shown.Load()
+	owners := *a.owners.Load()
 	known := len(owners) > 0
 	for _, o := range owners {
 		known = known && o.mirror.Status().Known
@@ -367,54 +338,38 @@ func (a *Agent) changeZones(f func()) {
 	defer a.writing.Unlock()
 	f()
 	a.publishZones(a.now())
-	a.announceConflicts()
 }
 
-// startBackground starts the timer of zones, and the goroutine that logs for them.
-func (a *Agent) startBackground() {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { a.watchConflicts(ctx) })
-	a.writing.Lock()
-	a.due = time.AfterFunc(idle, func() { a.changeZones(func() {}) })
-	a.writing.Unlock()
-	a.stop = func() {
-		a.writing.Lock()
-		a.due.Stop()
-		a.due = nil
-		a.writing.Unlock()
-		cancel()
-		wg.Wait()
-	}
-}
-
-// idle is how long zones are left alone when nothing is due.
-const idle = time.Hour
-
-// publishZones makes visible what has changed in zones, and sets the timer for what is due next.
+// publishZones makes visible what has changed in zones, and sets the timers for what is due next.
 func (a *Agent) publishZones(now time.Time) {
-	wait := idle
-	for _, b := range a.attached {
-		b.publishZone(now)
-		if due, ok := b.builder.Due(); ok {
-			wait = min(wait, due.Sub(now))
-		}
+	var due time.Time
+	changed := false
+	for _, b := range a.blocks {
+		changed = b.publishZone(now) || changed
+		next, _ := b.builder.Due()
+		due = moment.Earlier(due, next)
 	}
 	a.noteRivals()
 	if a.due != nil {
-		a.due.Reset(max(wait, 0))
+		a.due.Stop()
+	}
+	if !due.IsZero() {
+		a.due = time.AfterFunc(due.Sub(now), func() { a.changeZones(func() {}) })
+	}
+	if changed && a.look == nil {
+		a.look = time.AfterFunc(gather, a.logConflicts)
 	}
 }
 
 // noteRivals tells the zones of one configuration about those of another, which have the same
 // origins during a reload.
 func (a *Agent) noteRivals() {
-	differ := func(b *Block) bool { return b.config.Configuration != a.attached[0].config.Configuration }
-	if !slices.ContainsFunc(a.attached, differ) {
+	differ := func(b *Block) bool { return b.config.Configuration != a.blocks[0].config.Configuration }
+	if !slices.ContainsFunc(a.blocks, differ) {
 		return // as mostly
 	}
-	for _, b := range a.attached {
-		for _, other := range a.attached {
+	for _, b := range a.blocks {
+		for _, other := range a.blocks {
 			if b.config.Configuration != other.config.Configuration {
 				b.builder.NoteRival(other.Zone())
 			}
@@ -422,39 +377,15 @@ func (a *Agent) noteRivals() {
 	}
 }
 
-// announceConflicts shows in the status which names other owners have, and has that logged.
-func (a *Agent) announceConflicts() {
-	for _, b := range a.attached {
-		for _, i := range b.builder.RecountedOwners() {
-			b.owners[i].showConflicts()
-			wake.Up(a.counted)
-		}
-	}
-}
-
-// gather is how long conflicts are collected before they are logged, because a catalog comes bit by bit.
-const gather = 5 * time.Second
-
-// watchConflicts logs, until ctx ends, for each owner that others have some of its names.
-func (a *Agent) watchConflicts(ctx context.Context) {
-	look := time.NewTimer(gather)
-	defer look.Stop()
-	waiting := true
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.counted:
-			if !waiting {
-				waiting = true
-				look.Reset(gather)
-			}
-		case <-look.C:
-			waiting = false
-			for _, o := range a.inOrder() {
-				o.logConflicts()
-			}
-		}
+// logConflicts logs, for each owner, that others have some of its names.
+func (a *Agent) logConflicts() {
+	a.writing.Lock()
+	a.look = nil
+	a.writing.Unlock()
+	a.logging.Lock()
+	defer a.logging.Unlock()
+	for _, o := range *a.owners.Load() {
+		o.logConflicts()
 	}
 }
 
@@ -462,14 +393,14 @@ func (a *Agent) watchConflicts(ctx context.Context) {
 // that they have none any more. It logs only a change of that.
 func (o *mirroredOwner) logConflicts() {
 	logger, has := o.agent.config.Logger.With("owner", o.id), false
-	count := (*o.conflicts.Load())[zone.FaultFQDN]
-	for _, m := range *o.members.Load() {
+	count := o.countFaults()[zone.FaultFQDN]
+	if count == o.conflicts {
+		return // as mostly
+	}
+	o.conflicts = count
+	for z, m := range o.publishedZones() {
 		if has || count == 0 {
 			break
-		}
-		z := m.block.Zone()
-		if z == nil {
-			continue // the block is being attached
 		}
 		var c zone.NameConflict
 		if c, has = z.FirstConflict(m.index, o.agent.now()); has && !o.conflicting {

@@ -59,12 +59,13 @@ func (b *Block) Detached() <-chan struct{} { return b.detached }
 // Ready reports what Agent.Ready does, which is about every owner of every block.
 func (b *Block) Ready() bool { return b.agent.Ready() }
 
-// publishZone makes the newest version of the zone visible.
-func (b *Block) publishZone(now time.Time) {
+// publishZone makes the newest version of the zone visible, and reports whether it is a new one.
+func (b *Block) publishZone(now time.Time) bool {
 	z := b.builder.Publish(now)
 	if z == b.zone.Load() {
-		return
+		return false
 	}
 	b.zone.Store(z)
 	wake.Up(b.changed)
+	return true
 }

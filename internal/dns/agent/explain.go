@@ -42,7 +42,7 @@ func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) 
 // RefusedOwners returns the owners that were refused a name, lower case and absolute, and that are
 // in none of the answers, because the name is outside of their zones. It waits for nobody.
 func (a *Agent) RefusedOwners(name string, answers []status.BlockAnswer, now time.Time) (parts []status.OwnerPart) {
-	for _, o := range a.inOrder() {
+	for _, o := range *a.owners.Load() {
 		if slices.ContainsFunc(answers, func(a status.BlockAnswer) bool {
 			return slices.ContainsFunc(a.Owners, func(p status.OwnerPart) bool { return p.ID == o.id })
 		}) {

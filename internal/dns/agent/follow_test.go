@@ -103,10 +103,8 @@ func answersOf(b *Block, now time.Time) (all []string) {
 		}
 	}
 	for i := range b.config.Owners {
-		for kind, n := range b.builder.Faults(i) {
-			if n > 0 {
-				all = append(all, fmt.Sprint("not published of ", i, ": ", n, " ", kind))
-			}
+		for kind, n := range z.Faults(i) {
+			all = append(all, fmt.Sprint("not published of ", i, ": ", n, " ", kind))
 		}
 	}
 	slices.Sort(all)

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,19 +16,26 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
-// publishingBlock is a block that publishes an owner. While the block joins, the changes that come
-// meanwhile are in joining, which the writer of zones fills and joinBlock empties. It has at most
-// one entry for each name that changes during that time.
+// publishingBlock is a block that publishes an owner, and says how it wants to have the owner. While
+// the block joins, the changes that come meanwhile are in joining, which the writer of zones fills and
+// joinBlock empties. It has at most one entry for each name that changes during that time.
 type publishingBlock struct {
+	ownerFiles
+
 	block        *Block
-	index        int    // of the owner in the block
-	admissionKey string // a word for what the block admits: see BlockConfig.admissionKey
+	index        int // of the owner in the block
+	owner        *mirroredOwner
+	subscription consumer.Subscription // which a mirror accepts
+	admissionKey string                // a word for what the block admits: see BlockConfig.admissionKey
 
 	// joining is nil once the block has the whole catalog. Until then it has, by name, the
 	// generation of a service that was confirmed since joinBlock looked, and 0 for a service that
 	// has another version since or is gone. Agent.writing guards it.
 	joining map[string]uint64
 }
+
+// config returns the configuration of the owner in the block.
+func (m *publishingBlock) config() *OwnerConfig { return &m.block.config.Owners[m.index] }
 
 // noteChange records a change that happens while the block joins.
 func (m *publishingBlock) noteChange(change *catalog.Change) {
@@ -98,8 +104,8 @@ const joinTogether = 512
 // joinBlock makes a block publish the owner: the block gets the whole catalog, and all changes from
 // there on. Compiling pauses for queries, and so happens while no lock is held that the stream
 // needs.
-func (o *mirroredOwner) joinBlock(b *Block, index int) {
-	m := &publishingBlock{block: b, index: index, admissionKey: b.config.admissionKey(index), joining: make(map[string]uint64)}
+func (o *mirroredOwner) joinBlock(m *publishingBlock) {
+	m.joining = make(map[string]uint64)
 	type held struct {
 		packed.Service
 		catalog.LastAnnouncement
@@ -112,7 +118,8 @@ func (o *mirroredOwner) joinBlock(b *Block, index int) {
 		}
 		o.agent.changeZones(func() {
 			o.status = s
-			o.setMembers(append(slices.Clone(*o.members.Load()), m))
+			members := append(slices.Clone(*o.members.Load()), m)
+			o.members.Store(&members)
 			m.setOwnerStatus(o)
 		})
 	})
@@ -122,7 +129,7 @@ func (o *mirroredOwner) joinBlock(b *Block, index int) {
 		began := time.Now()
 		offers := make([]zone.PreparedOffer, len(some))
 		for i, h := range some {
-			offers[i] = b.builder.Prepare(index, h.Service, unpacker.Unpack(h.Service))
+			offers[i] = m.block.builder.Prepare(m.index, h.Service, unpacker.Unpack(h.Service))
 		}
 		o.agent.changeZones(func() {
 			for i, h := range some {
@@ -130,7 +137,7 @@ func (o *mirroredOwner) joinBlock(b *Block, index int) {
 				if changed && generation == 0 {
 					continue
 				}
-				b.builder.Put(offers[i], packed.Service{}, max(generation, h.Generation), h.Updated)
+				m.block.builder.Put(offers[i], packed.Service{}, max(generation, h.Generation), h.Updated)
 			}
 		})
 		pause(time.Since(began))
@@ -138,34 +145,38 @@ func (o *mirroredOwner) joinBlock(b *Block, index int) {
 	o.agent.changeZones(func() { m.joining = nil })
 }
 
-// withdrawBlocks makes blocks stop publishing the owner.
-func (o *mirroredOwner) withdrawBlocks(gone func(*Block) bool) {
-	o.agent.changeZones(func() {
-		o.setMembers(slices.DeleteFunc(slices.Clone(*o.members.Load()), func(m *publishingBlock) bool { return gone(m.block) }))
-		o.showConflicts()
-	})
+// withdrawBlocks makes blocks stop publishing the owner. It reports whether any of them did publish
+// the owner, and whether others do.
+func (o *mirroredOwner) withdrawBlocks(gone func(*Block) bool) (withdrawn, others bool) {
+	before := *o.members.Load()
+	after := slices.DeleteFunc(slices.Clone(before), func(m *publishingBlock) bool { return gone(m.block) })
+	o.agent.changeZones(func() { o.members.Store(&after) })
+	return len(after) < len(before), len(after) > 0
 }
 
-// showConflicts shows in the status what zones cannot publish of the owner: by kind, the highest
-// count of any block.
-func (o *mirroredOwner) showConflicts() {
-	var most map[zone.Fault]int
-	for _, m := range *o.members.Load() {
-		for kind, n := range m.block.builder.Faults(m.index) {
-			if n > most[kind] {
-				if most == nil {
-					most = make(map[zone.Fault]int)
-				}
-				most[kind] = n
+// publishedZones returns the newest zone of each block that publishes the owner. A block that is
+// being attached has none yet.
+func (o *mirroredOwner) publishedZones() iter.Seq2[*zone.Zone, *publishingBlock] {
+	return func(yield func(*zone.Zone, *publishingBlock) bool) {
+		for _, m := range *o.members.Load() {
+			if z := m.block.Zone(); z != nil && !yield(z, m) {
+				return
 			}
 		}
 	}
-	if !maps.Equal(most, *o.conflicts.Load()) {
-		o.conflicts.Store(&most)
-	}
 }
 
-func (o *mirroredOwner) setMembers(members []*publishingBlock) { o.members.Store(&members) }
+// countFaults returns how much zones cannot publish of the owner: by kind, the highest count of any
+// block.
+func (o *mirroredOwner) countFaults() map[zone.Fault]int {
+	most := make(map[zone.Fault]int)
+	for z, m := range o.publishedZones() {
+		for kind, n := range z.Faults(m.index) {
+			most[kind] = max(most[kind], n)
+		}
+	}
+	return most
+}
 
 // admissionKey returns a word for which services of the owner at an index are imported and
 // admitted. Two blocks with the same word publish the same services, in another process as well.

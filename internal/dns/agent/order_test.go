@@ -33,19 +33,14 @@ func writer(tb testing.TB, names ...string) (*Agent, *Block, []*mirroredOwner) {
 			Rules: catalog.Rules{Retention: time.Hour, Settle: 5 * time.Second},
 		}, zone.Owner{Origins: []federation.FQDN{origin}, TTL: 60, NegativeTTL: 5})
 	}
-	a.startBackground()
-	tb.Cleanup(a.stop)
 	b := a.newBlock(config)
 	for i := range config.Owners {
 		c := &config.Owners[i]
 		o := must.Get(a.newOwner(c, c.Subscription))(tb)
 		b.owners = append(b.owners, o)
-		o.joinBlock(b, i)
+		o.joinBlock(&publishingBlock{block: b, index: i, owner: o})
 	}
-	a.changeZones(func() {
-		a.attached = []*Block{b}
-		b.publishZone(a.now())
-	})
+	a.changeZones(func() { a.blocks = []*Block{b} })
 	return a, b, b.owners
 }
 
@@ -120,7 +115,7 @@ func TestReadWhileAttaching(t *testing.T) {
 	t.Parallel()
 	a, b, owners := writer(t, "a")
 	owners[0].publishChanges(upsert(large(t, "web", 0)))
-	owners[0].joinBlock(a.newBlock(b.config), 0)
+	owners[0].joinBlock(&publishingBlock{block: a.newBlock(b.config), owner: owners[0]})
 	if n := len(owners[0].offeredServices()); n != 1 {
 		t.Errorf("%d services, want 1", n)
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/catalog"
 	"github.com/hamlet-federation/coredns-federation/internal/consumer"
-	"github.com/hamlet-federation/coredns-federation/internal/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/internal/status/history"
 	"github.com/hamlet-federation/coredns-federation/internal/stream"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
@@ -97,26 +96,15 @@ func (a *Agent) readOwnerFiles(c *OwnerConfig) (ownerFiles, error) {
 	return ownerFiles{source, file}, nil
 }
 
-// ownerClaim says that one block wants to have an owner, and how.
-type ownerClaim struct {
-	ownerFiles
-
-	block        *Block
-	index        int // of the owner in the block
-	owner        *mirroredOwner
-	config       OwnerConfig
-	subscription consumer.Subscription // which a mirror accepts
-}
-
-// checkClaim returns the claim of a block to its i-th owner, or why the block cannot have that
-// owner. Claims are the claims of the block so far. It changes no owner.
-func (a *Agent) checkClaim(b *Block, i int, f ownerFiles, claims []*ownerClaim) (*ownerClaim, error) {
+// newMember returns the i-th owner of a block as that block wants to have it, or why the block cannot
+// have the owner. Members are those of the block so far. It changes no owner.
+func (a *Agent) newMember(b *Block, i int, f ownerFiles, members []*publishingBlock) (*publishingBlock, error) {
 	c := &b.config.Owners[i]
-	o := a.owners[c.Name]
-	for _, other := range a.owners {
-		claims = slices.Concat(claims, other.claims)
+	m := &publishingBlock{block: b, index: i, owner: a.findOwner(c.Name), admissionKey: b.config.admissionKey(i)}
+	for _, other := range *a.owners.Load() {
+		members = slices.Concat(members, *other.members.Load())
 	}
-	for _, other := range claims {
+	for _, other := range members {
 		if other.sharesCertificates(c, f.source) {
 			f.source = other.source
 		}
@@ -129,39 +117,39 @@ func (a *Agent) checkClaim(b *Block, i int, f ownerFiles, claims []*ownerClaim) 
 			}
 			continue
 		}
-		if !c.equal(&other.config) {
+		if !c.equal(other.config()) {
 			return nil, errors.New("is named by two blocks with different properties; only zones, ttl, " +
 				"negative_ttl, rename, import_names, fallthrough and how names are shared may differ, as it is one stream; " +
 				"if they mean two owners, give one of them another name")
 		}
-		o = other.owner
+		m.owner = other.owner
 	}
-	subscription := a.subscriptionFor(c, f.source)
+	m.ownerFiles, m.subscription = f, a.subscriptionFor(c, f.source)
 	if f.file != "" {
-		subscription.FileLock = cmp.Or(a.fileLocks[f.file], semaphore.NewWeighted(1))
-		a.fileLocks[f.file] = subscription.FileLock
+		m.subscription.FileLock = cmp.Or(a.fileLocks[f.file], semaphore.NewWeighted(1))
+		a.fileLocks[f.file] = m.subscription.FileLock
 	}
-	if o == nil {
+	if m.owner == nil {
 		var err error
-		if o, err = a.newOwner(c, subscription); err != nil {
+		if m.owner, err = a.newOwner(c, m.subscription); err != nil {
 			return nil, err
 		}
 	}
-	return &ownerClaim{ownerFiles: f, block: b, index: i, owner: o, config: *c, subscription: subscription}, nil
+	return m, nil
 }
 
 // sharesCertificates reports whether an owner of the configuration d can use the certificates of
-// the claim. A SPIFFE agent is followed once for all owners, and over a reload. Certificate files
+// the member. A SPIFFE agent is followed once for all owners, and over a reload. Certificate files
 // are followed for each owner, which its log lines name: so they are shared with the same owner
 // only, where the files cannot be used now, as found says. Then the owner goes on with the
 // certificates that it has.
-func (c *ownerClaim) sharesCertificates(d *OwnerConfig, found *mtls.Source) bool {
-	return reflect.DeepEqual(c.config.Identity, d.Identity) &&
-		(d.Identity.SPIFFE.Socket != "" || c.owner.id == d.Name && found.Missing() != nil)
+func (m *publishingBlock) sharesCertificates(d *OwnerConfig, found *mtls.Source) bool {
+	return reflect.DeepEqual(m.config().Identity, d.Identity) &&
+		(d.Identity.SPIFFE.Socket != "" || m.owner.id == d.Name && found.Missing() != nil)
 }
 
 // mirroredOwner is one owner of the process: its mirror, and the blocks that publish it. The agent
-// makes it for the first claim and ends it with the last one. It keeps the last status and no
+// makes it for the first of these blocks and ends it with the last one. It keeps the last status and no
 // services: those are in the mirror and in the zones.
 type mirroredOwner struct {
 	// Read-only after newOwner.
@@ -171,7 +159,6 @@ type mirroredOwner struct {
 	grace  time.Time
 
 	// Guarded by Agent.lifecycle.
-	claims []*ownerClaim // in the order of attachment
 	cancel func()        // ends the mirror; nil before it runs
 	done   chan struct{} // closed when the mirror has ended
 
@@ -179,11 +166,12 @@ type mirroredOwner struct {
 	status catalog.Summary // the last one that came from the mirror
 
 	// Atomic.
-	members   atomic.Pointer[[]*publishingBlock] // stored by the writer; the list is never written
-	conflicts atomic.Pointer[map[zone.Fault]int]
-	running   atomic.Pointer[mirrorSettings] // what the mirror runs with; nil before it runs
+	members atomic.Pointer[[]*publishingBlock] // in the order of attachment; stored under Agent.lifecycle and writing, and the list is never written
+	running atomic.Pointer[mirrorSettings]     // what the mirror runs with; nil before it runs
 
-	conflicting bool // whether a conflict of names was logged last; owned by Agent.watchConflicts
+	// Guarded by Agent.logging.
+	conflicts   int  // how many there were
+	conflicting bool // whether a conflict of names was logged last
 
 	// Owned by the caller of publishChanges, of which there is one at a time.
 	unpacker packed.Unpacker
@@ -191,18 +179,17 @@ type mirroredOwner struct {
 	log history.ServiceLog // has a lock of its own
 }
 
-// mirrorSettings are the claim and the admission with which a mirror runs.
+// mirrorSettings are the member and the admission with which a mirror runs.
 type mirrorSettings struct {
-	*ownerClaim
+	*publishingBlock
 
-	admissionKey string // as catalog.Rules.Admits
+	admits string // as catalog.Rules.Admits
 }
 
-// newOwner returns an owner that nobody claims yet.
+// newOwner returns an owner that no block publishes yet.
 func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*mirroredOwner, error) {
 	o := &mirroredOwner{agent: a, id: c.Name, grace: time.Now().Add(grace), done: make(chan struct{})}
 	o.members.Store(new([]*publishingBlock))
-	o.conflicts.Store(new(map[zone.Fault]int))
 	var err error
 	o.mirror, err = consumer.New(consumer.Config{
 		Subscription: s,
@@ -227,54 +214,54 @@ func (o *mirroredOwner) startMirror() {
 	}()
 }
 
-// configureMirror makes the mirror follow the owner as its claims say together: the first claim
-// decides on everything except the services, which are those that any of the claims publishes. Once
+// configureMirror makes the mirror follow the owner as its blocks say together: the first of them
+// decides on everything except the services, which are those that any of them publishes. Once
 // a reload is over, a change ends the stream, and the next stream brings what is missing. The
 // catalog stays. A parked owner is tried again.
 func (o *mirroredOwner) configureMirror() {
-	claims := slices.Clone(o.claims)
-	c := claims[0]
+	members := *o.members.Load()
+	c := members[0].config()
 	var admits []string
-	for _, of := range claims {
-		admits = append(admits, of.block.config.admissionKey(of.index))
+	for _, m := range members {
+		admits = append(admits, m.admissionKey)
 	}
 	slices.Sort(admits)
-	rules := c.config.Rules
-	rules.Admit = func(s *federation.Service) *federation.InvalidError { return admitService(claims, c.config.Policy, s) }
+	rules := c.Rules
+	rules.Admit = func(s *federation.Service) *federation.InvalidError { return admitService(members, c.Policy, s) }
 	rules.Shares = func(fqdn federation.FQDN) bool {
-		return slices.ContainsFunc(claims, func(of *ownerClaim) bool { return of.block.config.Zone.SharesName(of.index, fqdn) })
+		return slices.ContainsFunc(members, func(m *publishingBlock) bool { return m.block.config.Zone.SharesName(m.index, fqdn) })
 	}
 	rules.Admits = strings.Join(slices.Compact(admits), " ")
 
 	before := o.running.Load()
-	switch now := (&mirrorSettings{c, rules.Admits}); {
+	switch now := (&mirrorSettings{members[0], rules.Admits}); {
 	case before == nil:
 		o.mirror.Configure(rules)
 		o.running.Store(now)
 		o.startMirror()
-	case !isReloading(claims) && (before.admissionKey != now.admissionKey || !c.config.equal(&before.config) || before.ownerClaim != c && o.mirror.Status().Parked):
-		_ = o.mirror.Resubscribe(c.subscription, rules) // checkClaim has checked the subscription
+	case !isReloading(members) && (before.admits != now.admits || !c.equal(before.config()) || before.publishingBlock != members[0] && o.mirror.Status().Parked):
+		_ = o.mirror.Resubscribe(now.subscription, rules) // newMember has checked the subscription
 		o.running.Store(now)
 	default:
 		o.mirror.Configure(rules)
 	}
 }
 
-// isReloading reports whether the claims are of several configurations. The newer one may still
+// isReloading reports whether the members are of several configurations. The newer one may still
 // fail.
-func isReloading(claims []*ownerClaim) bool {
-	return slices.ContainsFunc(claims, func(c *ownerClaim) bool {
-		return c.block.config.Configuration != claims[0].block.config.Configuration
+func isReloading(members []*publishingBlock) bool {
+	return slices.ContainsFunc(members, func(m *publishingBlock) bool {
+		return m.block.config.Configuration != members[0].block.config.Configuration
 	})
 }
 
-// admitService returns why none of the claims publishes the service, or nil. The service is refused
-// only where all claims import it: otherwise it is not imported.
-func admitService(claims []*ownerClaim, policy wire.AddressPolicy, s *federation.Service) *federation.InvalidError {
+// admitService returns why none of the members publishes the service, or nil. The service is refused
+// only where all of them import it: otherwise it is not imported.
+func admitService(members []*publishingBlock, policy wire.AddressPolicy, s *federation.Service) *federation.InvalidError {
 	var first *federation.InvalidError
 	unwanted := false
-	for _, c := range claims {
-		switch _, imported, invalid := c.block.config.Zone.JudgeFQDN(c.index, s.FQDN); {
+	for _, m := range members {
+		switch _, imported, invalid := m.block.config.Zone.JudgeFQDN(m.index, s.FQDN); {
 		case !imported:
 			unwanted = true
 		case invalid == nil:

@@ -12,7 +12,7 @@ import (
 
 // OwnerReports returns the reports of all owners, sorted by ID. It waits for nobody.
 func (a *Agent) OwnerReports(now time.Time) []status.FollowedOwner {
-	owners := a.inOrder()
+	owners := *a.owners.Load()
 	all := make([]status.FollowedOwner, len(owners))
 	for i, o := range owners {
 		all[i] = o.reportStatus(now)
@@ -25,11 +25,11 @@ func (o *mirroredOwner) reportStatus(now time.Time) status.FollowedOwner {
 	s, c := o.mirror.Status(), o.running.Load()
 	var retention time.Duration
 	if c != nil {
-		retention = c.config.Rules.Retention
+		retention = c.config().Rules.Retention
 	}
 	u := history.ReportOwner(o.id, &s, retention, &o.log, now)
 	u.Retry = o.mirror.Retry
-	u.Conflicts = *o.conflicts.Load()
+	u.Conflicts = o.countFaults()
 	for _, m := range *o.members.Load() {
 		for _, p := range m.block.config.Zone.UnsharedPatterns(m.index) {
 			if text := p.String(); !slices.Contains(u.Unshared, text) {
@@ -38,7 +38,7 @@ func (o *mirroredOwner) reportStatus(now time.Time) status.FollowedOwner {
 		}
 	}
 	if c != nil {
-		history.AddCertificates(&u, c.config.Identity, c.source)
+		history.AddCertificates(&u, c.config().Identity, c.source)
 	}
 	return u
 }
@@ -47,16 +47,15 @@ func (o *mirroredOwner) reportStatus(now time.Time) status.FollowedOwner {
 // *status.UnknownError if there is no owner with that ID. Catalog reads what is published, and
 // waits for nobody.
 func (a *Agent) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
-	owners := a.inOrder()
-	at := slices.IndexFunc(owners, func(o *mirroredOwner) bool { return o.id == of })
-	if at < 0 {
+	o := a.findOwner(of)
+	if o == nil {
 		unknown := &status.UnknownError{Of: of}
-		for _, o := range owners {
+		for _, o := range *a.owners.Load() {
 			unknown.Known = append(unknown.Known, o.id)
 		}
 		return nil, unknown
 	}
-	offers := owners[at].offeredServices()
+	offers := o.offeredServices()
 	return func(yield func(status.CatalogService, error) bool) {
 		for i := range offers {
 			if !yield(status.NewService(offers[i].Service.Unpack(), offers[i].Updated, offers[i].Stale)) {
@@ -66,13 +65,10 @@ func (a *Agent) Catalog(of string) (iter.Seq2[status.CatalogService, error], err
 	}, nil
 }
 
-// offeredServices returns the services that the zones have of the owner, by name. A block that is
-// being attached has none yet.
+// offeredServices returns the services that the zones have of the owner, by name.
 func (o *mirroredOwner) offeredServices() (all []zone.OfferedService) {
-	for _, m := range *o.members.Load() {
-		if z := m.block.Zone(); z != nil {
-			all = slices.AppendSeq(all, z.OfferedServices(m.index))
-		}
+	for z, m := range o.publishedZones() {
+		all = append(all, z.OfferedServices(m.index)...)
 	}
 	slices.SortFunc(all, func(x, y zone.OfferedService) int { return status.CompareNames(x.Service.Name(), y.Service.Name()) })
 	return slices.CompactFunc(all, func(x, y zone.OfferedService) bool { return x.Service.Name() == y.Service.Name() })

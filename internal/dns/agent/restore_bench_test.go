@@ -74,7 +74,6 @@ func BenchmarkRestore(b *testing.B) {
 				if file == "" {
 					file = keptCatalog(b, o.id, size)
 				}
-				o.claims = []*ownerClaim{{block: block, owner: o, config: block.config.Owners[0]}}
 				must.Do(b, o.mirror.Resubscribe(consumer.Subscription{
 					Addresses: block.config.Owners[0].Subscription.Addresses, Identity: away{}, File: file,
 					Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("away") },

@@ -262,16 +262,9 @@ func (b *Builder) Due() (time.Time, bool) {
 	return due, !due.IsZero()
 }
 
-// Faults returns how many names and records of the owner are not published, by
-// kind. The caller must not change it.
-func (b *Builder) Faults(owner int) map[Fault]int { return b.tree.OwnerFaults(owner) }
-
-// RecountedOwners returns the owners whose Faults may have changed since the last call.
-func (b *Builder) RecountedOwners() (owners []int) { return b.tree.RecountedOwners() }
-
 // countRefused counts a service that this server block does not admit.
 func (b *Builder) countRefused(owner int, service string, f Fault) {
-	b.owners[owner].refused[service] = f
+	b.owners[owner].refused[service], b.changed = f, true
 	b.tree.CountFault(owner, f, 1)
 }
 
@@ -280,6 +273,7 @@ func (b *Builder) uncountRefused(owner int, service string) {
 	refused := b.owners[owner].refused
 	if f, ok := refused[service]; ok {
 		delete(refused, service)
+		b.changed = true
 		b.tree.CountFault(owner, f, -1)
 	}
 }

@@ -150,7 +150,7 @@ func TestConflicts(t *testing.T) {
 				}
 				expect(t, b.Publish(now), now, tt.rows...)
 				for i, want := range tt.faults {
-					if d := cmp.Diff(want, faults(b, i)); d != "" {
+					if d := cmp.Diff(want, faults(b.Publish(now), i)); d != "" {
 						t.Errorf("faults of owner %d (-want +got):\n%s", i, d)
 					}
 				}
@@ -233,11 +233,11 @@ func TestAdmit(t *testing.T) {
 			if tt.reason != "" {
 				want = faultCount{zone.Fault(tt.reason): 1}
 			}
-			if d := cmp.Diff(want, faults(b, 0)); d != "" {
+			if d := cmp.Diff(want, faults(b.Publish(now), 0)); d != "" {
 				t.Errorf("faults (-want +got):\n%s", d)
 			}
 			b.Remove(0, "s")
-			if f := faults(b, 0); f != nil {
+			if f := faults(b.Publish(now), 0); f != nil {
 				t.Errorf("faults %v after the removal", f)
 			}
 		})
@@ -256,7 +256,7 @@ func TestNestedZones(t *testing.T) {
 			t.Errorf("%s is %s of %s, want %s", name, kindNames[r.Kind], got, want)
 		}
 	}
-	if d := cmp.Diff(faultCount{subtree.FaultOutOfZone: 2}, faults(b, 0)); d != "" {
+	if d := cmp.Diff(faultCount{subtree.FaultOutOfZone: 2}, faults(b.Publish(now), 0)); d != "" {
 		t.Errorf("faults (-want +got):\n%s", d)
 	}
 }

@@ -3,7 +3,6 @@ package zone
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -288,26 +287,20 @@ type OfferedService struct {
 }
 
 // OfferedServices returns the admitted and imported services of the owner at an index, in no order.
-func (z *Zone) OfferedServices(owner int) iter.Seq[OfferedService] {
-	return func(yield func(OfferedService) bool) {
-		var buf [4]*precedence.Offer
-		each := func(offers []*precedence.Offer) bool {
-			for _, of := range offers {
-				if int(of.Owner) == owner && of.Subtree.SharedName() == nil && !yield(OfferedService{of.Service, updatedAt(of), z.tree.IsStale(of)}) {
-					return false
-				}
-			}
-			return true
-		}
-		for at := range z.tree.All() {
-			if !each(at.Value.AppendOffers(buf[:0])) {
-				return
-			}
-		}
-		for at := range z.shared.All() {
-			if !each(at.Value.offers) {
-				return
+func (z *Zone) OfferedServices(owner int) (all []OfferedService) {
+	add := func(offers []*precedence.Offer) {
+		for _, of := range offers {
+			if int(of.Owner) == owner && of.Subtree.SharedName() == nil {
+				all = append(all, OfferedService{of.Service, updatedAt(of), z.tree.IsStale(of)})
 			}
 		}
 	}
+	var buf [4]*precedence.Offer
+	for at := range z.tree.All() {
+		add(at.Value.AppendOffers(buf[:0]))
+	}
+	for at := range z.shared.All() {
+		add(at.Value.offers)
+	}
+	return all
 }

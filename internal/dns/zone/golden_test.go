@@ -179,7 +179,7 @@ func (p *player) show(at time.Time) map[string]bool {
 		}
 	}
 	for i, id := range p.owners {
-		for fault, n := range faults(p.builder, i) {
+		for fault, n := range faults(z, i) {
 			all[fmt.Sprintf("* fault of %s: %s %d", id, fault, n)] = true
 		}
 	}

@@ -71,7 +71,7 @@ func TestInstanceNames(t *testing.T) {
 				)
 				want = nil
 			}
-			if d := cmp.Diff(want, faults(b, 0)); d != "" {
+			if d := cmp.Diff(want, faults(b.Publish(now), 0)); d != "" {
 				t.Errorf("faults (-want +got):\n%s", d)
 			}
 		})
@@ -128,7 +128,7 @@ func TestLongNames(t *testing.T) {
 				want++
 			}
 		}
-		if got := faults(b, 0)[subtree.FaultNameTooLong]; got != want {
+		if got := faults(b.Publish(now), 0)[subtree.FaultNameTooLong]; got != want {
 			t.Errorf("%d characters: %d names are too long, want %d", n, got, want)
 		}
 		for rrs := range reply.FullTransfer(z, "fed.example.", now) {

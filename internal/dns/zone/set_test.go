@@ -62,7 +62,7 @@ func TestLargestServiceFitsAMessage(t *testing.T) {
 			}
 		})
 	}
-	if d := cmp.Diff(faultCount{subtree.FaultSize: 2, subtree.FaultTXT: most}, faults(b, 0)); d != "" {
+	if d := cmp.Diff(faultCount{subtree.FaultSize: 2, subtree.FaultTXT: most}, faults(b.Publish(now), 0)); d != "" {
 		t.Errorf("faults (-want +got):\n%s", d)
 	}
 }

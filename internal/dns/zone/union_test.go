@@ -856,9 +856,9 @@ func TestSharedOracle(t *testing.T) {
 					m.b.Remove(i, name)
 				}
 			}
-			m.b.Publish(m.at)
+			empty := m.b.Publish(m.at)
 			for i := range m.owners {
-				if f := faults(m.b, i); len(f) > 0 {
+				if f := faults(empty, i); len(f) > 0 {
 					t.Errorf("owner %d has faults %v without services", i, f)
 				}
 			}

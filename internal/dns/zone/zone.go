@@ -63,6 +63,10 @@ func (z *Zone) DependsOnTime() bool { return z.timed }
 // HasName reports whether a name, lower case and absolute, is in one of the zones.
 func (z *Zone) HasName(name string) bool { return z.origins.ofQuery(name) != nil }
 
+// Faults returns how many names and records of an owner, by index in Config.Owners, are not
+// published, by kind. The caller must not change it.
+func (z *Zone) Faults(owner int) map[Fault]int { return z.tree.OwnerFaults(owner) }
+
 // knownExtent says how far the names of an origin are known.
 type knownExtent uint8
 

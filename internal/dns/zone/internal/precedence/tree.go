@@ -6,14 +6,16 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/trie"
 )
 
 // Tree is one version of which offer has which name. It is immutable, and many goroutines may use
 // it at once.
 type Tree struct {
-	index trie.Map[Node]
-	lives []OfferLife // by owner
+	index  trie.Map[Node]
+	lives  []OfferLife      // by owner
+	faults []subtree.Faults // by owner
 }
 
 // OfferLife is how long the offers of an owner last.
@@ -32,6 +34,10 @@ func (l *OfferLife) HasExpired(now time.Time) bool {
 
 // isStale reports whether the owner has not confirmed an offer since it was lost.
 func (l *OfferLife) isStale(o *Offer) bool { return uint64(o.Generation) < l.Live }
+
+// OwnerFaults returns how much of the owner's offers is not published, by kind. The caller must not
+// change it.
+func (t *Tree) OwnerFaults(owner int) subtree.Faults { return t.faults[owner] }
 
 // Node returns the node of a name, or nil.
 func (t *Tree) Node(name string) *Node { return t.index.Get(name) }

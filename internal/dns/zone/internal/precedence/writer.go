@@ -1,6 +1,7 @@
 package precedence
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/domain"
@@ -22,14 +23,15 @@ type Writer struct {
 	index  *trie.Writer[Node] // with what is not yet published
 	origin func(name string) string
 	owners []ownerOffers
-	lives  []OfferLife // by owner; never written, because versions share it
+	lives  []OfferLife      // by owner; never written, because versions share it
+	faults []subtree.Faults // by owner; as lives, only Publish replaces it
 }
 
 // ownerOffers counts the offers of one owner.
 type ownerOffers struct {
 	published map[offerCohort]int // how many offers are first at their names, none of them 0
 	faults    subtree.Faults
-	recounted bool // faults has changed since RecountedOwners
+	recounted bool // faults has changed since Publish
 }
 
 // offerCohort identifies offers of one owner that become stale, or live, together.
@@ -42,7 +44,7 @@ type offerCohort struct {
 // that has a name.
 func NewWriter(owners int, origin func(name string) string) *Writer {
 	w := &Writer{
-		index: trie.NewWriter[Node](), origin: origin, owners: make([]ownerOffers, owners), lives: make([]OfferLife, owners),
+		index: trie.NewWriter[Node](), origin: origin, owners: make([]ownerOffers, owners), lives: make([]OfferLife, owners), faults: make([]subtree.Faults, owners),
 	}
 	for i := range w.owners {
 		w.owners[i].published = make(map[offerCohort]int)
@@ -52,7 +54,14 @@ func NewWriter(owners int, origin func(name string) string) *Writer {
 
 // Publish returns the version with all changes so far.
 func (w *Writer) Publish() Tree {
-	return Tree{index: w.index.Publish(), lives: w.lives}
+	faults := slices.Clone(w.faults)
+	for i := range w.owners {
+		if o := &w.owners[i]; o.recounted {
+			faults[i], o.recounted = maps.Clone(o.faults), false
+		}
+	}
+	w.faults = faults
+	return Tree{index: w.index.Publish(), lives: w.lives, faults: faults}
 }
 
 // FindOffer returns the offer of an owner at an fqdn, by the name of its service, or nil. A joined
@@ -66,25 +75,10 @@ func (w *Writer) FindOffer(owner int, fqdn, service string) *Offer {
 	return nil
 }
 
-// OwnerFaults returns how much of the owner's offers is not published, by kind. The caller must not
-// change it.
-func (w *Writer) OwnerFaults(owner int) subtree.Faults { return w.owners[owner].faults }
-
 // CountFault adds n, which may be negative, to the owner's count of one kind.
 func (w *Writer) CountFault(owner int, kind subtree.Fault, n int) {
 	w.owners[owner].faults.Add(kind, n)
 	w.owners[owner].recounted = true
-}
-
-// RecountedOwners returns the owners whose faults have changed since the last call.
-func (w *Writer) RecountedOwners() (owners []int) {
-	for i := range w.owners {
-		if w.owners[i].recounted {
-			w.owners[i].recounted = false
-			owners = append(owners, i)
-		}
-	}
-	return owners
 }
 
 // SetLife sets how long the offers of an owner last. It returns the origins in which published
