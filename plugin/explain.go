@@ -104,48 +104,24 @@ func verdictOf(m *dns.Msg, ofZone status.AnswerVerdict) status.AnswerVerdict {
 }
 
 // explainHosts returns how the hosts were resolved whose addresses belong to an answer. Results of
-// the answer are remembered, and are not looked up again. The hosts that the answer has not come to
-// have the time of one look-up together, because the server of each may not answer.
-func (s *startedServer) explainHosts(ctx context.Context, z *zone.Zone, name string, qtype uint16) []status.HostEndpoint {
+// the answer are remembered, and are not looked up again. Those that are have the time of one look-up
+// together, because the server of each may not answer.
+func (s *startedServer) explainHosts(ctx context.Context, z *zone.Zone, name string, qtype uint16) (hosts []status.HostEndpoint) {
 	result := z.Lookup(name, qtype, time.Now())
 	if result.Kind != zone.Indirect {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, hostname.Patience)
-	defer cancel()
-	var hosts []status.HostEndpoint
-	for _, h := range result.Hosts() {
-		if len(hosts) == hostname.MaxHosts {
-			break
-		}
+	found, _ := s.lookUp(ctx, &result, qtype, hostname.Patience)
+	all := result.Hosts()
+	for _, h := range all[:min(len(all), hostname.MaxHosts)] {
 		r := status.HostEndpoint{Name: h.Name}
-		switch {
+		switch i := slices.IndexFunc(found, func(at hostAnswer) bool { return at.host == h }); {
+		case i >= 0:
+			r = explainAnswer(&result, &found[i])
 		case s.mayExist(h):
 			r.Failure = "it is in a zone of this server, and an owner that may have it is not known yet"
-		case h.InZone && !s.fallsThrough(h.Name):
-			r.Failure = "it is in a zone of this server, and does not exist"
 		default:
-			up, depth := upstreamOf(ctx)
-			found := s.hosts.Resolve(ctx, up, hostname.Query{Owner: s.config.Owners[h.Owner].Name, Type: qtype, Hosts: []string{h.Name}, Depth: depth})
-			all := len(found.Addresses)
-			allowed, _ := splitPublishable(&result, h.Owner, found.Addresses)
-			for _, address := range allowed {
-				r.Addresses = append(r.Addresses, address.String())
-			}
-			r.Stale = found.Stale
-			switch {
-			case qtype == dns.TypeSRV && len(r.Addresses) < all:
-				r.Addresses, r.Failure = nil, "it has an address that the owner may not publish, so no SRV record points to it"
-			case len(r.Addresses) > 0:
-			case found.Failed && ctx.Err() != nil:
-				r.Failure = "it was not looked up for this explanation, as those before it took too long"
-			case found.Failed:
-				r.Failure = "this server gets no answer for it"
-			case all > 0:
-				r.Failure = "it has no address that the owner may publish"
-			default:
-				r.Failure = "it has no address of the type"
-			}
+			r.Failure = "it is in a zone of this server, and does not exist"
 		}
 		switch i := slices.IndexFunc(hosts, func(other status.HostEndpoint) bool { return other.Name == h.Name }); {
 		case i < 0:
@@ -155,6 +131,28 @@ func (s *startedServer) explainHosts(ctx context.Context, z *zone.Zone, name str
 		}
 	}
 	return hosts
+}
+
+// explainAnswer returns what looking up a host has to do with the result.
+func explainAnswer(result *zone.Result, at *hostAnswer) status.HostEndpoint {
+	r := status.HostEndpoint{Name: at.host.Name, Stale: at.Stale}
+	allowed, refused := splitPublishable(result, at.host.Owner, at.Addresses)
+	switch {
+	case result.Type == dns.TypeSRV && len(refused) > 0:
+		r.Failure = "it has an address that the owner may not publish, so no SRV record points to it"
+		return r
+	case len(allowed) > 0:
+	case at.Failed:
+		r.Failure = "this server gets no answer for it"
+	case len(refused) > 0:
+		r.Failure = "it has no address that the owner may publish"
+	default:
+		r.Failure = "it has no address of the type"
+	}
+	for _, address := range allowed {
+		r.Addresses = append(r.Addresses, address.String())
+	}
+	return r
 }
 
 // extendedErrors returns the extended errors of a reply, as CODE (NAME): TEXT.

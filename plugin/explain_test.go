@@ -31,8 +31,8 @@ func (slow) Ask(_ context.Context, host string, qtype uint16, _ int) *dns.Msg {
 	return m
 }
 
-// However slow the hosts of a name are, they keep no one for long who asks why: each that
-// is looked up again does not get the time of an answer.
+// However slow the hosts of a name are, they keep no one for long who asks why: all that are looked
+// up again are looked up at the same time.
 func TestExplainSlowHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var endpoints []string
@@ -50,11 +50,10 @@ func TestExplainSlowHosts(t *testing.T) {
 		if len(hosts) != hostname.MaxHosts {
 			t.Fatalf("%d hosts", len(hosts))
 		}
-		if first := hosts[0]; len(first.Addresses) != 1 || first.Failure != "" {
-			t.Errorf("the first host is %+v", first)
-		}
-		if last := hosts[len(hosts)-1]; last.Failure != "it was not looked up for this explanation, as those before it took too long" {
-			t.Errorf("the last host is %+v", last)
+		for _, h := range hosts {
+			if len(h.Addresses) != 1 || h.Failure != "" {
+				t.Errorf("%+v", h)
+			}
 		}
 	})
 }

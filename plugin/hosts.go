@@ -2,7 +2,6 @@ package federationplugin
 
 import (
 	"context"
-	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -122,27 +121,18 @@ func (f *Federation) lookUp(ctx context.Context, result *zone.Result, qtype uint
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	up, depth := upstreamOf(ctx)
-	hosts := make(map[int][]zone.Host) // by owner
+	query := hostname.Query{Type: qtype, Depth: depth}
 	for _, h := range result.Hosts() {
 		switch {
 		case f.mayExist(h):
 			failed = true
 		case !h.InZone || f.fallsThrough(h.Name):
-			hosts[h.Owner] = append(hosts[h.Owner], h)
+			all = append(all, hostAnswer{host: h})
+			query.Hosts = append(query.Hosts, hostname.Host{Owner: f.config.Owners[h.Owner].Name, Name: h.Name})
 		}
 	}
-	owners := slices.Sorted(maps.Keys(hosts))
-	queries := make([]hostname.Query, len(owners))
-	for n, i := range owners {
-		queries[n] = hostname.Query{Owner: f.config.Owners[i].Name, Type: qtype, Depth: depth}
-		for _, h := range hosts[i] {
-			queries[n].Hosts = append(queries[n].Hosts, h.Name)
-		}
-	}
-	for n, answers := range f.hosts.ResolveEach(ctx, up, queries...) {
-		for i, a := range answers {
-			all = append(all, hostAnswer{a, hosts[owners[n]][i]})
-		}
+	for i, a := range f.hosts.Resolve(ctx, up, query) {
+		all[i].Answer = a
 	}
 	return all, failed
 }

@@ -21,25 +21,25 @@ const retryHosts = 30 * time.Second
 // one of those that nothing is known of.
 func (m *Importer) resolveEndpoints(ctx context.Context, f *followedOwner, s *federation.Service) (of [][]netip.Addr, again time.Duration, unknown string) {
 	of = make([][]netip.Addr, len(s.Endpoints))
-	query := hostname.Query{Owner: f.Name, Type: dns.TypeSRV} // addresses of both families
-	var at []int                                              // the endpoint of each host
+	query := hostname.Query{Type: dns.TypeSRV} // addresses of both families
+	var at []int                               // the endpoint of each host
 	for i, e := range s.Endpoints {
 		if ip, ok := e.Address.IP(); ok {
 			of[i] = []netip.Addr{ip.Unmap()}
 		} else {
-			query.Hosts, at = append(query.Hosts, e.Address.String()), append(at, i)
+			query.Hosts, at = append(query.Hosts, hostname.Host{Owner: f.Name, Name: e.Address.String()}), append(at, i)
 		}
 	}
 	if len(at) == 0 {
 		return of, 0, ""
 	}
-	for n, answer := range m.hosts.ResolveEach(ctx, m.upstream, query)[0] {
+	for n, answer := range m.hosts.Resolve(ctx, m.upstream, query) {
 		of[at[n]] = f.admittedAddresses(answer.Addresses)
 		look := retryHosts
 		if len(answer.Addresses) > 0 {
 			look = max(time.Duration(answer.TTL)*time.Second, time.Second)
 		} else if answer.Failed {
-			unknown = query.Hosts[n]
+			unknown = query.Hosts[n].Name
 		}
 		again = earlier(again, look)
 	}

@@ -46,23 +46,28 @@ type Upstream interface {
 	Ask(ctx context.Context, host string, qtype uint16, depth int) *dns.Msg
 }
 
-// Query is what a resolver needs to know of one DNS query.
-type Query struct {
-	Owner string   // the owner that has named the hosts, one of those given to New
-	Type  uint16   // A or AAAA, or SRV for the addresses of both types
-	Hosts []string // absolute, in lower case
-	Depth int      // how many look-ups the query is part of; 0 for a client's
+// Host is a host that an owner has named.
+type Host struct {
+	Owner string // one of those given to New
+	Name  string // absolute, in lower case
 }
 
-// Answer is what was found for all hosts of one query.
+// Query is what a resolver needs to know of one DNS query.
+type Query struct {
+	Type  uint16 // A or AAAA, or SRV for the addresses of both types
+	Hosts []Host
+	Depth int // how many look-ups the query is part of; 0 for a client's
+}
+
+// Answer is what was found for a host.
 type Answer struct {
 	Addresses []netip.Addr // the caller's, unmapped, in no order; may repeat
 	TTL       uint32       // seconds; math.MaxUint32 without addresses
 	Stale     bool         // the TTL of some addresses is over, and there are no newer ones
-	Failed    bool         // the addresses of some hosts are unknown; a host without any is no failure
-	Alias     bool         // some hosts have a CNAME; not known of those that are stale
+	Failed    bool         // addresses are unknown; a host without any is no failure
+	Alias     bool         // the host has a CNAME; not known where stale
 
-	fresh bool // the remembered addresses of one host are so new that a query need not wait for newer ones
+	fresh bool // the remembered addresses are so new that a query need not wait for newer ones
 }
 
 // addressTypes returns the types of the addresses that the query needs.
@@ -73,7 +78,7 @@ func (q *Query) addressTypes() []uint16 {
 	return []uint16{q.Type}
 }
 
-// addAnswer adds the answer for other hosts.
+// addAnswer adds the answer for addresses of the other type.
 func (a *Answer) addAnswer(b Answer) {
 	a.Addresses = append(a.Addresses, b.Addresses...)
 	if len(b.Addresses) > 0 {
@@ -127,29 +132,27 @@ func (r *Resolver) TakeOver(before *Resolver) {
 	}
 }
 
-// Resolve returns the addresses of hosts. It waits for Patience at most, and no longer than ctx. An
-// unknown owner and a nil Upstream have no addresses.
-func (r *Resolver) Resolve(ctx context.Context, up Upstream, q Query) Answer {
-	all := Answer{TTL: math.MaxUint32}
-	for _, one := range r.ResolveEach(ctx, up, q)[0] {
-		all.addAnswer(one)
-	}
-	return all
-}
-
-// ResolveEach returns what Resolve does for several owners at once, with an answer for each host of
-// each query.
-func (r *Resolver) ResolveEach(ctx context.Context, up Upstream, queries ...Query) [][]Answer {
-	answers := make([][]Answer, len(queries))
+// Resolve returns an answer for each host of the query. It waits for Patience at most, and no longer
+// than ctx. For an unknown owner and a nil Upstream it has no addresses.
+func (r *Resolver) Resolve(ctx context.Context, up Upstream, q Query) []Answer {
+	answers, types := make([]Answer, len(q.Hosts)), q.addressTypes()
 	var waits []lookupWait
-	for n, q := range queries {
-		s := r.shares[q.Owner]
-		answers[n] = make([]Answer, len(q.Hosts))
-		for i := range answers[n] {
-			answers[n][i] = Answer{TTL: math.MaxUint32, Failed: s == nil || up == nil}
+	waiting := make(map[string]int) // how many of waits there are, by owner
+	for i, h := range q.Hosts {
+		s := r.shares[h.Owner]
+		answers[i] = Answer{TTL: math.MaxUint32, Failed: s == nil || up == nil}
+		if answers[i].Failed {
+			continue
 		}
-		if s != nil && up != nil {
-			waits = append(waits, r.beginQuery(s, up, q, answers[n])...) //nolint:contextcheck // a look-up does not end with the query that begins it
+		for _, qtype := range types {
+			k := lookupKey{hostQuestion{up.Address(), h.Name, qtype}, q.Depth}
+			known, l := r.beginLookup(s, up, k, waiting[h.Owner] < MaxHosts*len(types)) //nolint:contextcheck // a look-up does not end with the query that begins it
+			if l == nil || known.fresh {
+				answers[i].addAnswer(known)
+				continue
+			}
+			waits = append(waits, lookupWait{l, known, &answers[i]})
+			waiting[h.Owner]++
 		}
 	}
 	for _, w := range waits {
@@ -158,28 +161,17 @@ func (r *Resolver) ResolveEach(ctx context.Context, up Upstream, queries ...Quer
 	return answers
 }
 
-// beginQuery adds the remembered addresses to the answers, starts the look-ups that are due, and
-// returns those that the query has to wait for.
-func (r *Resolver) beginQuery(s *ownerShare, up Upstream, q Query, answers []Answer) (waits []lookupWait) {
+// beginLookup returns the answer that is remembered. It also returns the look-up that is due, if any,
+// and if the query waits for fewer than it may.
+func (r *Resolver) beginLookup(s *ownerShare, up Upstream, k lookupKey, fewer bool) (known Answer, l *runningLookup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, types := time.Now(), q.addressTypes()
-	for i, host := range q.Hosts {
-		for _, qtype := range types {
-			k := lookupKey{hostQuestion{up.Address(), host, qtype}, q.Depth}
-			known, due := s.recallAnswer(k.hostQuestion, now)
-			var l *runningLookup
-			if due && len(waits) < MaxHosts*len(types) {
-				l = r.startLookup(s, up, k, now)
-			}
-			if l == nil || known.fresh {
-				answers[i].addAnswer(known)
-			} else {
-				waits = append(waits, lookupWait{l, known, &answers[i]})
-			}
-		}
+	now := time.Now()
+	known, due := s.recallAnswer(k.hostQuestion, now)
+	if due && fewer {
+		l = r.startLookup(s, up, k, now)
 	}
-	return waits
+	return known, l
 }
 
 // runningLookup is a look-up under way.

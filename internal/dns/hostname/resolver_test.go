@@ -79,12 +79,30 @@ type secret struct{}
 // ask resolves hosts of the owner "one" for a client, and returns the answer as
 // text: the TTL and the addresses, or what is wrong.
 func ask(r *Resolver, up Upstream, hosts ...string) string {
-	return askFor(r, up, Query{Owner: "one", Type: dns.TypeA, Hosts: hosts})
+	return askFor(r, up, queryFor("one", dns.TypeA, hosts...))
+}
+
+// queryFor returns the query for hosts of an owner.
+func queryFor(owner string, qtype uint16, hosts ...string) Query {
+	q := Query{Type: qtype}
+	for _, host := range hosts {
+		q.Hosts = append(q.Hosts, Host{owner, host})
+	}
+	return q
+}
+
+// resolve returns what was found for all hosts of a query.
+func resolve(ctx context.Context, r *Resolver, up Upstream, q Query) Answer {
+	all := Answer{TTL: math.MaxUint32}
+	for _, one := range r.Resolve(ctx, up, q) {
+		all.addAnswer(one)
+	}
+	return all
 }
 
 func askFor(r *Resolver, up Upstream, q Query) string {
 	ctx := context.WithValue(context.Background(), secret{}, "value")
-	a := r.Resolve(ctx, up, q)
+	a := resolve(ctx, r, up, q)
 	var words []string
 	if len(a.Addresses) > 0 {
 		words = append(words, fmt.Sprint(a.TTL))
@@ -169,7 +187,7 @@ func TestResolve(t *testing.T) {
 				r := newResolver(0)
 				defer Close(r)
 				start := time.Now()
-				q := Query{Owner: "one", Type: tt.qtype, Hosts: strings.Fields(tt.hosts)}
+				q := queryFor("one", tt.qtype, strings.Fields(tt.hosts)...)
 				if got := askFor(r, &elsewhere{names: names}, q); got != tt.want {
 					t.Errorf("answer is %q, want %q", got, tt.want)
 				}
@@ -185,7 +203,7 @@ func TestResolveWithoutUpstreamOrOwner(t *testing.T) {
 	r := newResolver(0)
 	for _, got := range []string{
 		ask(r, nil, "gw."),
-		askFor(r, &elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7"}}, Query{Owner: "three", Type: dns.TypeA, Hosts: []string{"gw."}}),
+		askFor(r, &elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7"}}, queryFor("three", dns.TypeA, "gw.")),
 	} {
 		if got != "failed" {
 			t.Errorf("answer is %q, want a failure", got)
@@ -419,7 +437,7 @@ func TestResolveCancelled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		a := r.Resolve(ctx, e, Query{Owner: "one", Type: dns.TypeA, Hosts: []string{"gw."}})
+		a := resolve(ctx, r, e, queryFor("one", dns.TypeA, "gw."))
 		if d := time.Since(start); d != time.Second || !a.Failed || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			t.Errorf("answer is %+v after %v", a, d)
 		}
@@ -443,7 +461,7 @@ func TestResolveManyHosts(t *testing.T) {
 		}
 		r := newResolver(0)
 		for _, want := range []int{MaxHosts, 2 * MaxHosts, 150, 150} {
-			a := r.Resolve(t.Context(), e, Query{Owner: "one", Type: dns.TypeA, Hosts: hosts})
+			a := resolve(t.Context(), r, e, queryFor("one", dns.TypeA, hosts...))
 			if len(a.Addresses) != want || int(e.asked.Load()) != want || a.Failed != (want < 150) {
 				t.Errorf("%d addresses after %d look-ups, failed: %t; want %d", len(a.Addresses), e.asked.Load(), a.Failed, want)
 			}
@@ -456,7 +474,7 @@ func TestResolveDepth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7"}}
 		r := newResolver(0)
-		q := Query{Owner: "one", Type: dns.TypeA, Hosts: []string{"gw."}}
+		q := queryFor("one", dns.TypeA, "gw.")
 		for range 2 {
 			for q.Depth = 1; q.Depth < MaxDepth; q.Depth++ {
 				if got, want := askFor(r, e, q), "20 198.51.100.7"; got != want {
@@ -518,7 +536,7 @@ func TestSlotsOfEachOwner(t *testing.T) {
 			clients.Go(func() { ask(r, e, loud...) })
 			synctest.Wait()
 			before := e.asked.Load()
-			if got := askFor(r, e, Query{Owner: "two", Type: dns.TypeA, Hosts: []string{"quiet."}}); !strings.HasSuffix(got, "198.51.100.7") {
+			if got := askFor(r, e, queryFor("two", dns.TypeA, "quiet.")); !strings.HasSuffix(got, "198.51.100.7") {
 				failed++
 			}
 			synctest.Wait()
@@ -588,7 +606,7 @@ func TestResolveEach(t *testing.T) {
 		r := New(map[string]time.Duration{"one": 0}, nil)
 		defer Close(r)
 		for range 2 { // the second time from memory
-			got := r.ResolveEach(t.Context(), e, Query{Owner: "one", Type: dns.TypeSRV, Hosts: []string{"dead.", "gw.", "nx."}})[0]
+			got := r.Resolve(t.Context(), e, queryFor("one", dns.TypeSRV, "dead.", "gw.", "nx."))
 			slices.SortFunc(got[1].Addresses, netip.Addr.Compare)
 			want := []Answer{
 				{TTL: math.MaxUint32, Failed: true},
