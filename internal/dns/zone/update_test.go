@@ -260,11 +260,6 @@ func TestUpdateOfTheWholeZone(t *testing.T) {
 			put(b, "a a.fed.example 192.0.2.1@81 i/TCP")
 			b.Publish(now.Add(-time.Second))
 		}, uint32(now.Unix()) - 1},
-		{"most of the zone", func(b *zonetest.Builder) {
-			for i := range 40 {
-				put(b, fmt.Sprintf("filler%d filler%d.fed.example 192.0.2.2@80 i/TCP", i, i))
-			}
-		}, minuteAgo},
 		{"many names, over and over", func(b *zonetest.Builder) {
 			for i := range 55 {
 				for j := range 500 {

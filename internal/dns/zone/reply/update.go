@@ -31,7 +31,7 @@ func IncrementalTransfer(z *zone.Zone, origin string, serial uint32, now time.Ti
 		return FullTransfer(after, origin, promised)
 	}
 	d := zoneDifference{origin: origin, buf: make([]byte, dns.MaxMsgSize)}
-	if !d.compareNames(before, at, after, promised, names) || !d.isShorter(after, promised) {
+	if !d.compareNames(before, at, after, promised, names) {
 		return FullTransfer(after, origin, promised)
 	}
 	// All serials between the two in one sequence (RFC 1995 sections 4 and 6).
@@ -85,21 +85,6 @@ func (d *zoneDifference) compareNames(before *zone.Zone, at time.Time, after *zo
 		}
 	}
 	return true
-}
-
-// isShorter reports whether the difference has fewer octets than the version. It looks at no more
-// of the version than it needs.
-func (d *zoneDifference) isShorter(z *zone.Zone, now time.Time) bool {
-	whole := 0
-	for name := range z.Names(d.origin, now) {
-		for _, rr := range appendRecords(nil, z, d.origin, name, now) {
-			whole += len(d.packRecord(rr))
-		}
-		if whole > d.octets {
-			return true
-		}
-	}
-	return false
 }
 
 // packRecord returns the wire form of a record, which is valid until the next call. It is empty for
