@@ -1,6 +1,7 @@
 package federationplugin
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -148,26 +149,23 @@ const maxWord = 256
 // and backslash, are escaped as \DDD, in decimal, as in a zone file (RFC 1035
 // section 5.1). A value longer than maxWord is cut off and ends with \...
 func oneWord(value string) string {
-	if len(value) <= maxWord && !strings.ContainsFunc(value, func(r rune) bool { return !isPlain(r) }) {
-		return value
-	}
-	const cut = `\...`
-	word := make([]byte, 0, maxWord+len(cut))
-	fits := 0 // the length up to which the word is kept when cut follows: it ends with a whole byte of the value
-	for i := range len(value) {
-		if len(word) <= maxWord-len(cut) {
-			fits = len(word)
-		}
-		if c := value[i]; isPlain(rune(c)) {
+	var word []byte
+	for i := 0; i < len(value) && len(word) <= maxWord; i++ {
+		if c := value[i]; isPlain(c) {
 			word = append(word, c)
 		} else {
 			word = fmt.Appendf(word, `\%03d`, c)
 		}
-		if len(word) > maxWord {
-			return string(word[:fits]) + cut
-		}
 	}
-	return string(word)
+	if len(word) <= maxWord {
+		return string(word)
+	}
+	const cut = `\...`
+	word = word[:maxWord-len(cut)]
+	if i := bytes.LastIndexByte(word, '\\'); i > len(word)-len(`\DDD`) {
+		word = word[:i] // no part of an escape
+	}
+	return string(word) + cut
 }
 
-func isPlain(r rune) bool { return r > ' ' && r < 0x7f && r != '"' && r != '\\' }
+func isPlain(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '\\' }
