@@ -18,19 +18,20 @@ import (
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
 )
 
-// startedServer is a server block that has started. It implements status.Block.
+// startedServer is a server block that has started, for the status. Its methods may be called by several
+// goroutines at once.
 type startedServer struct {
 	*Federation
 
-	block   *agent.Block
-	keys    []string                  // of the server block
-	lookups *loopback.NetworkUpstream // how the server asks itself; nil if it cannot
+	configuration *instanceConfig
+	block         *agent.Block
+	keys          []string                  // of the server block
+	lookups       *loopback.NetworkUpstream // how the server asks itself; nil if it cannot
 }
 
-// ReportZones implements status.Block.
-func (s *startedServer) ReportZones() []status.Zone {
+// reportZones returns the zones of the server block.
+func (s *startedServer) reportZones() (zones []status.Zone) {
 	z := s.newestZone()
-	var zones []status.Zone
 	for _, name := range s.zoneNames() {
 		r := status.Zone{Name: name, Servers: s.keys}
 		if soa := z.SOA(name); soa != nil {
@@ -49,9 +50,9 @@ func (s *startedServer) ReportZones() []status.Zone {
 	return zones
 }
 
-// Explain implements status.Block. It shows the reply of the code that answers queries, and so
-// waits for hosts no longer than that code.
-func (s *startedServer) Explain(ctx context.Context, name string, qtype uint16) (status.BlockAnswer, bool) {
+// explain returns the reply to a query, and why, or false for a name outside of the zones. It shows the
+// reply of the code that answers queries, and so waits for hosts no longer than that code.
+func (s *startedServer) explain(ctx context.Context, name string, qtype uint16) (status.BlockAnswer, bool) {
 	z := s.newestZone() // one version for the whole explanation
 	if !z.HasName(name) {
 		return status.BlockAnswer{}, false

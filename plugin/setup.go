@@ -18,9 +18,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/internal/dns/hostname"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
-	"github.com/hamlet-federation/coredns-federation/plugin/status"
 )
 
 var log = clog.NewWithPlugin(corefile.Directive)
@@ -29,8 +29,8 @@ var log = clog.NewWithPlugin(corefile.Directive)
 // catalogs through a reload.
 var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: metricsObserver{}})
 
-// page is the status of the process, which outlives a configuration as well.
-var page = status.New(owners, newLogger(log))
+// shown is the status of the process, which outlives a configuration as well.
+var shown = newStatusPage(owners, newLogger(log))
 
 var panics = panicReporter{loglimit.NewLogger(newLogger(log))}
 
@@ -52,14 +52,14 @@ func setup(c *caddy.Controller) error {
 	f.wasReady = owners.Ready()
 	own := configurationOf(c)
 	own.hosts = append(own.hosts, f.hosts)
-	if err := own.status.Add(blocks); err != nil {
+	if err := own.addStatus(blocks); err != nil {
 		return plugin.Error(corefile.Directive, err)
 	}
 	var notifier sync.WaitGroup
 	leave := func(detach func(...*agent.Block)) {
 		// The first server block ends all of them: one after the other, each could take
 		// seconds.
-		page.KeepConfigurations(func(c *status.Configuration) bool { return c != &own.status })
+		shown.keepConfigurations(func(c *instanceConfig) bool { return c != own })
 		detach(own.blocks...)
 		notifier.Wait()
 		hostname.Close(own.hosts...)
@@ -77,10 +77,10 @@ func setup(c *caddy.Controller) error {
 		}
 		own.blocks = append(own.blocks, b)
 		f.setBlock(b)
-		if err := page.OpenPort(&own.status); err != nil {
+		if err := shown.openPort(own); err != nil {
 			return plugin.Error(corefile.Directive, err)
 		}
-		page.ShowBlock(&own.status, &startedServer{f, b, c.ServerBlockKeys, loopback.NewNetwork(c.ServerBlockKeys, config.ListenHosts)})
+		shown.showServer(&startedServer{f, own, b, c.ServerBlockKeys, loopback.NewNetwork(c.ServerBlockKeys, config.ListenHosts)})
 		if t, ok := config.Handler("transfer").(*transfer.Transfer); ok {
 			notifier.Go(func() { f.notifySecondaries(b, t) })
 		}
@@ -114,9 +114,27 @@ type storageKey struct{}
 
 // instanceConfig is the configuration of the server blocks that were read together.
 type instanceConfig struct {
-	status status.Configuration
-	blocks []*agent.Block // blocks that have started
-	hosts  []*hostname.Resolver
+	statusBlock *corefile.Block // the block that says where the status is served, or nil; only addStatus writes it
+	blocks      []*agent.Block  // blocks that have started
+	hosts       []*hostname.Resolver
+}
+
+// addStatus adds what the blocks of one more server block say of the status, or returns a conflict
+// between them.
+func (own *instanceConfig) addStatus(blocks []corefile.Block) error {
+	for i := range blocks {
+		b := &blocks[i]
+		if b.Status == (page.Config{}) {
+			continue
+		}
+		if own.statusBlock == nil {
+			own.statusBlock = b
+		}
+		if err := b.StatusConflict(own.statusBlock); err != nil {
+			return fmt.Errorf("%s - Error: %w in the block at %s", b.Position, err, own.statusBlock.Position)
+		}
+	}
+	return nil
 }
 
 // configurationOf returns the configuration that the server block belongs to.
@@ -145,13 +163,11 @@ func watchRestart() {
 
 // retainRunning detaches the blocks of configurations that are not running.
 func retainRunning() error {
-	var all []any
-	var shown []*status.Configuration
-	for _, c := range allConfigurations() {
-		all, shown = append(all, c), append(shown, &c.status)
-	}
-	owners.RetainConfigurations(all)
-	page.KeepConfigurations(func(c *status.Configuration) bool { return slices.Contains(shown, c) })
+	running := allConfigurations()
+	owners.RetainConfigurations(func(c any) bool {
+		return slices.ContainsFunc(running, func(r *instanceConfig) bool { return c == r })
+	})
+	shown.keepConfigurations(func(c *instanceConfig) bool { return slices.Contains(running, c) })
 	return nil
 }
 

@@ -111,7 +111,7 @@ const mostEntries = 10
 
 // The reasons of the rules for statements.
 const (
-	goReason    = "goroutines are started only in consumer, dns/agent, owner, source, importer, provider, status/page and cmd, and at one place each in hostname, plugin and plugin/status, by whoever awaits them"
+	goReason    = "goroutines are started only in consumer, dns/agent, owner, source, importer, provider, status/page and cmd, and at one place each in hostname and three files of plugin, by whoever awaits them"
 	sleepReason = "nothing can end a sleep early; in a test use testing/synctest, or wait for a condition"
 	quoteReason = "it would be quoted twice; see safetext.Printable"
 	longReason  = "ServeDNS fits one screen"
@@ -206,7 +206,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// the plugin transfer, which drains it to the end.
 		transfers = s.path == "plugin/chain.go" && function.Name.Name == "Transfer"
 		// The port of the status outlives the configuration that opened it.
-		serves = s.path == "plugin/status/status.go" && function.Name.Name == "servePort"
+		serves = s.path == "plugin/status.go" && function.Name.Name == "servePort"
 		// A look-up that many queries wait for outlives the one that began it.
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "internal/dns/hostname/resolver.go" && function.Name.Name == "startLookup"

@@ -210,15 +210,13 @@ func (a *Agent) DetachReplaced(blocks ...*Block) {
 	}
 }
 
-// RetainConfigurations detaches every block whose configuration is not one of those given. So it
+// RetainConfigurations detaches every block whose configuration is not retained. So it
 // removes the blocks of a configuration that failed to start.
-func (a *Agent) RetainConfigurations(configurations []any) {
+func (a *Agent) RetainConfigurations(retains func(configuration any) bool) {
 	a.lifecycle.Lock()
 	blocks := slices.Clone(a.blocks)
 	a.lifecycle.Unlock()
-	a.detachAll(slices.DeleteFunc(blocks, func(b *Block) bool {
-		return slices.Contains(configurations, b.config.Configuration)
-	}))
+	a.detachAll(slices.DeleteFunc(blocks, func(b *Block) bool { return retains(b.config.Configuration) }))
 }
 
 // detachAll detaches blocks, waits for the mirrors of the owners that no block names any more, and

@@ -85,7 +85,7 @@ func TestParked(t *testing.T) {
 				}
 				expect("at first", 1, "parked 0/0")
 				failed := w.attach(w.block(3, w.owner(ownerAddress)))
-				w.agent.RetainConfigurations([]any{1})
+				w.agent.RetainConfigurations(func(c any) bool { return c == 1 })
 				<-failed.Detached()
 				expect("after a reload that failed", 1, "parked 0/0")
 				change(w, b)

@@ -341,7 +341,7 @@ func TestRetain(t *testing.T) {
 		if n := len(w.agent.OwnerReports(time.Now())); n != 2 {
 			t.Fatalf("%d owners", n)
 		}
-		w.agent.RetainConfigurations([]any{1, nil})
+		w.agent.RetainConfigurations(func(c any) bool { return c == 1 || c == nil })
 		<-abandoned.Detached()
 		time.Sleep(time.Minute)
 		if got := look(running, "web.fed.example"); w.state() != "synced 1/0" || got != "192.0.2.1 60" || w.attempts() != 2 {

@@ -176,7 +176,7 @@ func TestImportOfTwoBlocks(t *testing.T) {
 				}
 				next[i] = w.attach(config)
 			}
-			w.agent.RetainConfigurations([]any{generation})
+			w.agent.RetainConfigurations(func(c any) bool { return c == generation })
 			blocks = next
 		}
 		reload(1)

@@ -108,7 +108,7 @@ func TestReloadWidens(t *testing.T) {
 				config = w.block(2, w.owner(ownerAddress))
 				tc.wide(&config)
 				failed := w.attach(config)
-				w.agent.RetainConfigurations([]any{1})
+				w.agent.RetainConfigurations(func(c any) bool { return c == 1 })
 				<-failed.Detached()
 				time.Sleep(time.Minute)
 				if w.attempts() != 1 || w.state() != "synced 2/0" {

@@ -55,7 +55,7 @@ func TestRivalsKeepNoHistory(t *testing.T) {
 			}
 		}
 		w.agent.Detach(old)
-		w.agent.RetainConfigurations([]any{2})
+		w.agent.RetainConfigurations(func(c any) bool { return c == 2 })
 		if serial := change(next); known(next, serial) {
 			t.Errorf("serial %d of two blocks is known later", serial)
 		}
