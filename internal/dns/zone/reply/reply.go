@@ -170,7 +170,7 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 	endpoints := r.Match().Endpoints
 	rrs = slices.Grow(rrs, len(answer))
 	most := len(rrs) + limitRoom(room)/record.MinAddress
-	block := glueBlock(r, len(answer))
+	block := record.AddressBlock{Room: len(answer)}
 	seen, n := newTargetSet(t), 0
 	for _, i := range endpoints {
 		if n == len(answer) || len(rrs) > most {
@@ -215,23 +215,6 @@ func (s targetSet) addTarget(target string) bool {
 	known := s[target]
 	s[target] = true
 	return !known
-}
-
-// glueBlock returns room for the addresses of the first n endpoints of a result.
-func glueBlock(r *zone.Result, n int) record.AddressBlock {
-	t, _ := r.Subtree()
-	endpoints := r.Match().Endpoints
-	v4, v6 := 0, 0
-	for _, i := range endpoints[:min(len(endpoints), n)] {
-		switch ip, ok := t.Endpoint(i).Address.IP(); {
-		case !ok:
-		case ip.Is4():
-			v4++
-		default:
-			v6++
-		}
-	}
-	return record.NewBlock(v4, v6)
 }
 
 // hostGlue returns rrs with the addresses of a host in the zone of the result appended. A host with

@@ -91,30 +91,30 @@ func NewAddress(name string, ip netip.Addr, ttl uint32) dns.RR {
 	return new(aaaaRecord).fill(name, ip, ttl)
 }
 
-// AddressBlock is room for address records of both types, each in one allocation.
+// AddressBlock makes address records, those of each type in one allocation.
 type AddressBlock struct {
+	Room int // how many records there may be of a type
+
 	v4 []aRecord
 	v6 []aaaaRecord
 }
 
-// NewBlock returns room for so many A and AAAA records.
-func NewBlock(v4, v6 int) AddressBlock {
-	return AddressBlock{make([]aRecord, 0, v4), make([]aaaaRecord, 0, v6)}
+// NewAddress returns what the function NewAddress does.
+func (b *AddressBlock) NewAddress(name string, ip netip.Addr, ttl uint32) dns.RR {
+	if ip.Is4() {
+		return takeRecord(&b.v4, b.Room).fill(name, ip, ttl)
+	}
+	return takeRecord(&b.v6, b.Room).fill(name, ip, ttl)
 }
 
-// NewAddress returns what the function NewAddress does, in a record of the block while there is
-// room.
-func (b *AddressBlock) NewAddress(name string, ip netip.Addr, ttl uint32) dns.RR {
-	v4, v6 := len(b.v4), len(b.v6)
-	switch {
-	case ip.Is4() && v4 < cap(b.v4):
-		b.v4 = b.v4[:v4+1]
-		return b.v4[v4].fill(name, ip, ttl)
-	case ip.Is6() && v6 < cap(b.v6):
-		b.v6 = b.v6[:v6+1]
-		return b.v6[v6].fill(name, ip, ttl)
+// takeRecord takes the first of some records, of which it makes so many where there are none.
+func takeRecord[R any](records *[]R, room int) *R {
+	if len(*records) == 0 {
+		*records = make([]R, room)
 	}
-	return NewAddress(name, ip, ttl)
+	first := &(*records)[0]
+	*records = (*records)[1:]
+	return first
 }
 
 // aRecord and aaaaRecord hold a record and its address in one allocation.
@@ -134,6 +134,7 @@ func (r *aRecord) fill(name string, ip netip.Addr, ttl uint32) dns.RR {
 	return &r.A
 }
 
+//go:noinline // it would be in the frame of NewAddress, beneath which the other fill is called
 func (r *aaaaRecord) fill(name string, ip netip.Addr, ttl uint32) dns.RR {
 	r.ip = ip.As16()
 	r.AAAA = dns.AAAA{Hdr: newHeader(name, dns.TypeAAAA, ttl), AAAA: r.ip[:]}
