@@ -206,18 +206,18 @@ func (z *Zone) lastExpiry(s *subtree.SharedName, i uint16) (last time.Time) {
 // explainLoss returns why an offer that wants a name does not have it. The name is in the origin,
 // and m is what the name stands for.
 func (z *Zone) explainLoss(o *zoneOrigin, name string, of *precedence.Offer, m *nameMatch, now time.Time) string {
-	switch loss, by := z.tree.ExplainLoss(o.name, of, now); loss {
-	case precedence.Expired:
+	switch by, alive := z.tree.TakenBy(o.name, of, now); {
+	case !alive:
 		return "it was stale for the whole retention, so it has expired"
-	case precedence.OwnerLater:
-		return fmt.Sprintf("owner %s, whose service %s has that name, comes first in the Corefile%s",
-			z.owners[by.Owner].id, safetext.Quote(serviceName(by)), z.explainUnshared(of, by))
-	case precedence.NameLarger:
-		return fmt.Sprintf("service %s of the same owner has that name, because it comes first in the alphabet", safetext.Quote(serviceName(by)))
-	case precedence.TakenAbove:
+	case by == nil:
+	case by.FQDN() != of.FQDN():
 		return fmt.Sprintf("that is a name of service %s at %s, whose owner %s comes first in the Corefile",
 			safetext.Quote(serviceName(by)), by.FQDN(), z.owners[by.Owner].id)
-	case precedence.NoLoss:
+	case by.Owner == of.Owner:
+		return fmt.Sprintf("service %s of the same owner has that name, because it comes first in the alphabet", safetext.Quote(serviceName(by)))
+	default:
+		return fmt.Sprintf("owner %s, whose service %s has that name, comes first in the Corefile%s",
+			z.owners[by.Owner].id, safetext.Quote(serviceName(by)), z.explainUnshared(of, by))
 	}
 	// The service is published, further up.
 	if m.offer == nil {
@@ -270,7 +270,7 @@ func (z *Zone) FirstConflict(owner int, now time.Time) (first NameConflict, foun
 			if int(of.Owner) != owner || found && fqdn >= first.FQDN {
 				continue
 			}
-			if loss, by := z.tree.ExplainLoss(z.origins.originOf(fqdn).name, of, now); loss == precedence.OwnerLater {
+			if by, _ := z.tree.TakenBy(z.origins.originOf(fqdn).name, of, now); by != nil && by.FQDN() == fqdn && by.Owner != of.Owner {
 				first, found = NameConflict{fqdn, serviceName(of), int(by.Owner)}, true
 			}
 		}

@@ -8,40 +8,27 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/zone/internal/subtree"
 )
 
-// LossRule is the rule by which an offer is not published at its fqdn.
-type LossRule uint8
-
-// The rules.
-const (
-	NoLoss     LossRule = iota // the offer is published
-	Expired                    // the offer is stale, and its retention is over
-	OwnerLater                 // another owner that comes first has the fqdn
-	NameLarger                 // a service of the owner with a smaller name has the fqdn
-	TakenAbove                 // a service further up, of an owner that comes first, has the name beside its fqdn
-)
-
-// ExplainLoss returns why an offer of the tree, in the zone of the origin, is not published at its
-// fqdn, and the offer that has the name instead, which may itself be published nowhere.
-func (t *Tree) ExplainLoss(origin string, o *Offer, now time.Time) (LossRule, *Offer) {
+// TakenBy returns the offer that has the fqdn of an offer of the tree, in the zone of the origin, in
+// its place: at the same fqdn, or further up as a name beside its own. That offer may itself be
+// published nowhere. TakenBy returns nil for an offer that is published, and reports whether the offer
+// has not expired.
+func (t *Tree) TakenBy(origin string, o *Offer, now time.Time) (by *Offer, alive bool) {
 	if !t.isAlive(o, now) {
-		return Expired, nil
+		return nil, false
 	}
 	name := o.FQDN()
-	switch first := t.FirstOffer(t.Node(name), now); {
-	case first.Owner < o.Owner:
-		return OwnerLater, first
-	case first != o:
-		return NameLarger, first
+	if first := t.FirstOffer(t.Node(name), now); first != o {
+		return first, true
 	}
 	if name == origin {
-		return NoLoss, nil
+		return nil, true
 	}
 	for _, above := range t.appendHolders(nil, origin, domain.Parent(name), now) {
 		if above.Owner < o.Owner && above.Subtree.HasLabels(domain.RelativeLabels(name, above.FQDN())) {
-			return TakenAbove, above
+			return above, true
 		}
 	}
-	return NoLoss, nil
+	return nil, true
 }
 
 // OffersWanting returns the offers, published or not, that would have records at the name if there
