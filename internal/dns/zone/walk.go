@@ -64,8 +64,9 @@ func (z *Zone) Names(origin string, now time.Time) iter.Seq[string] {
 		if o == nil || !yield(o.ns) {
 			return
 		}
-		for inner := range z.delegatedOrigins(o) {
-			if !yield(inner.name) || !yield(inner.ns) {
+		for i := range z.origins { // those directly below
+			inner := &z.origins[i]
+			if inner != o && z.origins.originOf(domain.Parent(inner.name)) == o && (!yield(inner.name) || !yield(inner.ns)) {
 				return
 			}
 		}
@@ -115,18 +116,6 @@ func (z *Zone) Records(origin, name string, now time.Time) iter.Seq[*Result] {
 		for _, qtype := range types {
 			r := Result{zone: z, origin: o, Type: qtype, match: at}
 			if r.resolveType(now, true); (r.Kind == Success || r.Kind == Indirect) && !yield(&r) {
-				return
-			}
-		}
-	}
-}
-
-// delegatedOrigins returns the origins directly below one.
-func (z *Zone) delegatedOrigins(o *zoneOrigin) iter.Seq[*zoneOrigin] {
-	return func(yield func(*zoneOrigin) bool) {
-		for i := range z.origins {
-			inner := &z.origins[i]
-			if inner != o && domain.IsWithin(inner.name, o.name) && z.origins.originOf(domain.Parent(inner.name)) == o && !yield(inner) {
 				return
 			}
 		}
