@@ -127,7 +127,7 @@ func Close(resolvers ...*Resolver) {
 func (r *Resolver) TakeOver(before *Resolver) {
 	for owner, s := range r.shares {
 		if other := before.shares[owner]; other != nil && other != s {
-			s.inheritResults(other.foundResults())
+			s.inheritResults(other)
 		}
 	}
 }

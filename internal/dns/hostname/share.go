@@ -142,24 +142,19 @@ func (s *ownerShare) finishLookup(k lookupKey, r lookupResult) {
 	s.rememberEntry(k.hostQuestion, &e)
 }
 
-// foundResults returns the results with addresses, by question.
-func (s *ownerShare) foundResults() map[hostQuestion]lookupResult {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make(map[hostQuestion]lookupResult, len(s.entries))
-	for q, e := range s.entries {
+// inheritResults remembers the results with addresses of another share where they are newer.
+func (s *ownerShare) inheritResults(other *ownerShare) {
+	other.mu.Lock()
+	found := make(map[hostQuestion]lookupResult, len(other.entries))
+	for q, e := range other.entries {
 		if len(e.addresses) > 0 {
-			all[q] = e.lookupResult
+			found[q] = e.lookupResult
 		}
 	}
-	return all
-}
-
-// inheritResults remembers results of another share where they are newer.
-func (s *ownerShare) inheritResults(results map[hostQuestion]lookupResult) {
+	other.mu.Unlock() // at no time are both locked
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for q, r := range results {
+	for q, r := range found {
 		if known := s.entries[q]; known == nil || r.at.After(known.at) {
 			s.rememberEntry(q, &rememberedResult{lookupResult: r, inherited: true})
 		}
