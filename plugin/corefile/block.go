@@ -92,7 +92,18 @@ type Server struct {
 // probably not meant. Its error joins one *MistakeError for each mistake, in the order of the
 // blocks: it names the property, its value and the rule.
 func Parse(tokens caddyfile.Dispenser, server Server) ([]Block, []*MistakeError, error) {
-	r := blockReader{Dispenser: tokens, server: server}
+	r := readBlocks(tokens, server)
+	var all []error
+	for _, m := range r.mistakes {
+		all = append(all, m)
+	}
+	return r.blocks, r.warnings, errors.Join(all...)
+}
+
+// readBlocks returns the reader of a server block that has read all of its federation blocks. With
+// mistakes it has neither blocks nor warnings.
+func readBlocks(tokens caddyfile.Dispenser, server Server) *blockReader {
+	r := &blockReader{Dispenser: tokens, server: server}
 	for r.Next() {
 		known := len(r.mistakes)
 		b, at, whole := r.readBlock()
@@ -108,10 +119,10 @@ func Parse(tokens caddyfile.Dispenser, server Server) ([]Block, []*MistakeError,
 		r.blocks, r.places = append(r.blocks, b), append(r.places, at)
 	}
 	if len(r.mistakes) > 0 {
-		return nil, nil, errors.Join(r.mistakes...)
+		r.blocks, r.warnings = nil, nil
 	}
 	r.warnUnshared()
-	return r.blocks, r.warnings, nil
+	return r
 }
 
 // blockReader reads the blocks of a server block, and keeps their mistakes.
@@ -121,7 +132,7 @@ type blockReader struct {
 	server   Server
 	blocks   []Block // those without mistakes
 	places   []propertyLines
-	mistakes []error
+	mistakes []*MistakeError
 	warnings []*MistakeError
 }
 

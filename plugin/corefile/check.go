@@ -2,7 +2,6 @@ package corefile
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -38,16 +37,15 @@ func Check(name string, input io.Reader, usable func(mtls.Files) error) (mistake
 			root = d.Val()
 		}
 		start := caddyfile.NewDispenserTokens(name, s.Tokens[Directive])
-		blocks, unmeant, err := Parse(start, Server{Keys: s.Keys, Root: root, usable: usable})
-		mistakes = append(mistakes, mistakesOf(err)...)
-		warnings = append(warnings, unmeant...)
-		for i := range blocks {
-			if other := slices.IndexFunc(all, func(b Block) bool { return blocks[i].StatusConflict(&b) != nil }); other >= 0 {
+		r := readBlocks(start, Server{Keys: s.Keys, Root: root, usable: usable})
+		mistakes, warnings = append(mistakes, r.mistakes...), append(warnings, r.warnings...)
+		for i := range r.blocks {
+			if other := slices.IndexFunc(all, func(b Block) bool { return r.blocks[i].StatusConflict(&b) != nil }); other >= 0 {
 				start.Next()
-				mistakes = append(mistakes, newMistake(start, "%v in the block at %s", blocks[i].StatusConflict(&all[other]), all[other].Position))
+				mistakes = append(mistakes, newMistake(start, "%v in the block at %s", r.blocks[i].StatusConflict(&all[other]), all[other].Position))
 			}
 		}
-		all = append(all, blocks...)
+		all = append(all, r.blocks...)
 	}
 	if len(all) == 0 && len(mistakes) == 0 {
 		warnings = append(warnings, &MistakeError{File: name, Text: "there is no federation block"})
@@ -56,19 +54,6 @@ func Check(name string, input io.Reader, usable func(mtls.Files) error) (mistake
 	slices.SortStableFunc(mistakes, byPlace)
 	slices.SortStableFunc(warnings, byPlace)
 	return mistakes, warnings
-}
-
-// mistakesOf returns the mistakes in an error of Parse.
-func mistakesOf(err error) []*MistakeError {
-	var found []*MistakeError
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, err := range joined.Unwrap() {
-			if m, ok := errors.AsType[*MistakeError](err); ok {
-				found = append(found, m)
-			}
-		}
-	}
-	return found
 }
 
 // placed matches the errors of the parser of Corefiles.
