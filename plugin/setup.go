@@ -30,7 +30,7 @@ var log = clog.NewWithPlugin(corefile.Directive)
 var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: metricsObserver{}})
 
 // shown is the status of the process, which outlives a configuration as well.
-var shown = newStatusPage(owners, newLogger(log))
+var shown = &statusPage{Agent: owners, logger: newLogger(log), began: time.Now(), asking: make(chan struct{}, maxAsking)}
 
 var panics = panicReporter{loglimit.NewLogger(newLogger(log))}
 

@@ -3,7 +3,6 @@ package federationplugin
 import (
 	"context"
 	"fmt"
-	"iter"
 	"log/slog"
 	"os"
 	"slices"
@@ -26,7 +25,8 @@ import (
 // fails touches the listener. A statusPage keeps no report, because each request reads the state anew.
 type statusPage struct {
 	// Read-only.
-	agent  *agent.Agent
+	*agent.Agent // has Catalog of page.ReportSource
+
 	logger *slog.Logger
 	began  time.Time
 	asking chan struct{} // has room for maxAsking calls of Why
@@ -45,11 +45,6 @@ type statusPort struct {
 
 // maxAsking bounds how many answers are explained at a time. Each may wait for hosts.
 const maxAsking = 4
-
-// newStatusPage returns the status of a process with the owners of the agent. It is served nowhere yet.
-func newStatusPage(a *agent.Agent, logger *slog.Logger) *statusPage {
-	return &statusPage{agent: a, logger: logger, began: time.Now(), asking: make(chan struct{}, maxAsking)}
-}
 
 // openPort serves the status for a configuration, if that wants it, once. It fails when the files
 // or the port cannot be used.
@@ -140,7 +135,7 @@ func (p *statusPage) Status() status.Status {
 	now := time.Now()
 	s := status.Status{
 		Role: status.Consumer, Version: buildinfo.Version(), Host: status.Hostname(), PID: os.Getpid(), Now: now.UTC(), Began: p.began.UTC(),
-		Ready: p.agent.Ready(), Owners: p.agent.OwnerReports(now),
+		Ready: p.Ready(), Owners: p.OwnerReports(now),
 	}
 	for i := range s.Owners {
 		if !s.Ready && !s.Owners[i].Known {
@@ -152,11 +147,6 @@ func (p *statusPage) Status() status.Status {
 	}
 	slices.SortStableFunc(s.Zones, func(a, b status.Zone) int { return strings.Compare(a.Name, b.Name) })
 	return s
-}
-
-// Catalog implements page.ReportSource.
-func (p *statusPage) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
-	return p.agent.Catalog(of)
 }
 
 // Why implements page.ReportSource.
@@ -173,6 +163,6 @@ func (p *statusPage) Why(ctx context.Context, name string, qtype uint16) (status
 			w.Answers = append(w.Answers, a)
 		}
 	}
-	w.AddRefused(p.agent.RefusedOwners(name, w.Answers, time.Now()))
+	w.AddRefused(p.RefusedOwners(name, w.Answers, time.Now()))
 	return w, nil
 }
