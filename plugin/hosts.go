@@ -149,14 +149,10 @@ func (f *Federation) mayExist(h zone.Host) bool {
 // look-ups are glue for a client that accepts glue, unless they are stale, may be incomplete, or
 // belong to another name.
 func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c queryClient) (blocked, failed bool) {
-	type said struct {
-		host  string
-		owner int
-	}
-	known := make(map[said]hostname.Answer)
+	known := make(map[zone.Host]hostname.Answer)
 	all, _ := f.lookUp(ctx, result, result.Type, hostname.Patience)
 	for _, at := range all {
-		known[said{at.host.Name, at.host.Owner}] = at.Answer
+		known[at.host] = at.Answer
 	}
 	targets := result.Targets()
 	kept, refused := make(map[string]bool), make(map[string]bool)
@@ -164,7 +160,7 @@ func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c quer
 		target := &targets[i]
 		barred, unknown := false, false
 		for _, h := range target.Hosts {
-			a := known[said{h.Name, target.Owner}]
+			a := known[h]
 			_, rest := splitPublishable(result, target.Owner, a.Addresses)
 			barred = barred || len(rest) > 0
 			unknown = unknown || f.mayExist(h) || a.Failed && len(a.Addresses) == 0
@@ -177,7 +173,7 @@ func (f *Federation) barTargets(ctx context.Context, result *zone.Result, c quer
 			continue
 		}
 		kept[target.Name] = true
-		if a := known[said{target.Name, target.Owner}]; c.glue > 0 && !c.proves && target.IsHost() && !a.Failed && !a.Stale && !a.Alias {
+		if a := known[target.Hosts[0]]; c.glue > 0 && !c.proves && target.IsHost() && !a.Failed && !a.Stale && !a.Alias {
 			target.Addresses, target.TTL = a.Addresses, a.TTL
 		}
 	}

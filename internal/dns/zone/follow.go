@@ -175,14 +175,15 @@ func (r *Result) decideTargets(now time.Time, alone bool) ResultKind {
 				r.barHost(w)
 				continue
 			}
+			for n := range one.hosts {
+				h := &one.hosts[n]
+				if h.Stale = false; !listed[*h] {
+					listed[*h] = true
+					r.hosts = append(r.hosts, *h)
+				}
+			}
 			if len(one.hosts) > 0 {
 				r.targets = append(r.targets, Target{Name: w.host, Owner: int(owner), Hosts: one.hosts})
-			}
-			for _, h := range one.hosts {
-				if h.Stale = false; !listed[h] {
-					listed[h] = true
-					r.hosts = append(r.hosts, h)
-				}
 			}
 		}
 		barred := r.IsBarred(i)
