@@ -16,7 +16,7 @@ const mostChanges = 4096
 // newBackoff returns the delays after errors. They stay short, because a store that is away says so at
 // once.
 func newBackoff() wait.Backoff {
-	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: time.Second}
+	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: time.Second / 2}
 }
 
 // commitAll commits changes to the store until ctx ends. No change waits for a timer: the first one
