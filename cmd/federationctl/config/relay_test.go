@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -176,22 +175,6 @@ func TestWarningsOfRelays(t *testing.T) {
 		got := shown(warnings)
 		if len(problems) > 0 || !slices.Equal(got, want) {
 			t.Errorf("%s: warnings are %q, %v, expected %q", text, got, problems, want)
-		}
-	}
-}
-
-// TestWarningsOfRelayOfV1Alpha1 checks rules for services that come by v1alpha1.
-func TestWarningsOfRelayOfV1Alpha1(t *testing.T) {
-	const endpoints = "11: catalogs[1].exports[0]: chooses endpoints by label, and those of an owner that speaks v1alpha1 have none: it hides every service that it is for"
-	const sans = "12: catalogs[1].exports[1]: strips sans, without which consumers that speak v1alpha1, as this owner does, cannot be told of a service: they are never told that their catalog is complete"
-	for api, want := range map[string][]string{"v1alpha1": {endpoints, sans}, "v1alpha2": nil} {
-		_, problems, warnings := config.Check(relaying(fmt.Sprintf(`{addresses: ["b.example:8008"], api: %s}
-  exports:
-  - {to: ["*"], match: {tags: [a]}, endpoints: {labels: [edge]}}
-  - {to: ["*"], strip: [sans]}
-`, api)))
-		if got := shown(warnings); len(problems) > 0 || !slices.Equal(got, want) {
-			t.Errorf("%s: warnings are %q, %v, expected %q", api, got, problems, want)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
-	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
 const noSPIFFE = "is a DNS name, and where identities come from a SPIFFE agent those of consumers are SPIFFE IDs"
@@ -37,9 +36,6 @@ func (r *configReader) findWarnings(c Config) []problem.Problem {
 		}
 	}
 	for i, of := range c.Catalogs {
-		warnV1Alpha1(of, func(rule int, format string, args ...any) {
-			warnf(fmt.Sprintf("catalogs[%d].exports[%d]", i, rule), format, args...)
-		})
 		field := fmt.Sprintf("catalogs[%d].exports", i)
 		if of.Policy != nil && len(of.Exports) == 0 {
 			warnf(field, "is empty: nobody is told anything; leave it out to tell everything to everyone who may subscribe")
@@ -61,22 +57,6 @@ func (r *configReader) findWarnings(c Config) []problem.Problem {
 		}
 	}
 	return found.SortByLine()
-}
-
-// warnV1Alpha1 warns of rules that ask for what a relay cannot pass on, because the v1alpha1
-// of the owner that it follows has no place for it.
-func warnV1Alpha1(c Catalog, warnf func(rule int, format string, args ...any)) {
-	if !slices.ContainsFunc(c.Sources, func(s Source) bool { return s.Relay != nil && s.Relay.Version == wire.V1Alpha1 }) {
-		return
-	}
-	for i, rule := range c.Exports {
-		if len(rule.Rule.Endpoints) > 0 {
-			warnf(i, "chooses endpoints by label, and those of an owner that speaks v1alpha1 have none: it hides every service that it is for")
-		}
-		if slices.Contains(rule.Rule.Strip, "sans") {
-			warnf(i, "strips sans, without which consumers that speak v1alpha1, as this owner does, cannot be told of a service: they are never told that their catalog is complete")
-		}
-	}
 }
 
 // tellsConsumer reports whether some rule of a catalog is for a consumer with that identity.
