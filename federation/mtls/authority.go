@@ -1,6 +1,7 @@
 package mtls
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -34,20 +35,9 @@ const backdated = time.Hour
 // NewAuthority returns a new authority with that common name. Its certificate is valid for
 // lifetime, counted from an hour before now.
 func NewAuthority(name string, lifetime time.Duration) (*Authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("generate key: %w", err)
-	}
-	notBefore := time.Now().Add(-backdated)
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: name},
-		NotBefore:             notBefore,
-		NotAfter:              notBefore.Add(lifetime),
-		KeyUsage:              x509.KeyUsageCertSign,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-	}
-	der, err := signCertificate(template, template, key, key)
+	template := newTemplate(name, lifetime)
+	template.KeyUsage, template.IsCA = x509.KeyUsageCertSign, true
+	key, der, err := signCertificate(template, template, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -91,16 +81,8 @@ type Issued struct{ Cert, Key, CA []byte }
 
 // Issue returns a new key and a certificate for it. It fails when one of the URIs cannot be parsed.
 func (a *Authority) Issue(leaf Leaf) (Issued, error) {
-	notBefore := time.Now().Add(-backdated)
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: leaf.Name},
-		NotBefore:             notBefore,
-		NotAfter:              notBefore.Add(leaf.Lifetime),
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		BasicConstraintsValid: true,
-		DNSNames:              leaf.DNSNames,
-		ExtKeyUsage:           leaf.Usage,
-	}
+	template := newTemplate(leaf.Name, leaf.Lifetime)
+	template.KeyUsage, template.DNSNames, template.ExtKeyUsage = x509.KeyUsageDigitalSignature, leaf.DNSNames, leaf.Usage
 	if len(leaf.Usage) == 0 {
 		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	}
@@ -117,11 +99,7 @@ func (a *Authority) Issue(leaf Leaf) (Issued, error) {
 		}
 		template.URIs = append(template.URIs, uri)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return Issued{}, fmt.Errorf("generate key: %w", err)
-	}
-	certificate, err := signCertificate(template, a.certificate, key, a.key)
+	key, certificate, err := signCertificate(template, a.certificate, a.key)
 	if err != nil {
 		return Issued{}, err
 	}
@@ -152,17 +130,31 @@ func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: a.certificate.Raw})
 }
 
-func signCertificate(template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) ([]byte, error) {
+// newTemplate returns a certificate with that common name, valid for lifetime, counted from an hour before
+// now.
+func newTemplate(name string, lifetime time.Duration) *x509.Certificate {
+	notBefore := time.Now().Add(-backdated)
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotBefore: notBefore, NotAfter: notBefore.Add(lifetime), BasicConstraintsValid: true,
+	}
+}
+
+// signCertificate returns a new key, and a certificate for it that parentKey has signed, or the new key
+// itself if that is nil.
+func signCertificate(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (key *ecdsa.PrivateKey, der []byte, err error) {
+	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return nil, nil, fmt.Errorf("generate key: %w", err)
+	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // RFC 5280 section 4.1.2.2: at most 20 octets, unique
 	if err != nil {
-		return nil, fmt.Errorf("choose serial number: %w", err)
+		return nil, nil, fmt.Errorf("choose serial number: %w", err)
 	}
 	template.SerialNumber = serial
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, parentKey)
+	der, err = x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, cmp.Or(parentKey, key))
 	if err != nil {
-		return nil, fmt.Errorf("sign certificate: %w", err)
+		return nil, nil, fmt.Errorf("sign certificate: %w", err)
 	}
-	return der, nil
+	return key, der, nil
 }
 
 // WriteFiles writes the certificate, the key and the authority's certificate to the paths in files.

@@ -1,9 +1,6 @@
 package mtls
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -38,8 +35,8 @@ func certify(t *testing.T, parent *Authority, change func(*x509.Certificate), ur
 	if change != nil {
 		change(template)
 	}
-	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	der := must.Get(signCertificate(template, parent.certificate, key, parent.key))(t)
+	key, der, err := signCertificate(template, parent.certificate, parent.key)
+	must.Do(t, err)
 	certificate := must.Get(x509.ParseCertificate(der))(t)
 	return &Authority{certificate, key}
 }
