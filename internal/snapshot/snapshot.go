@@ -70,7 +70,7 @@ var (
 type Snapshot struct {
 	Owner    string    // identifies the owner; less than 64 KiB
 	LastUp   time.Time // when the stream that the services came from was last up
-	Saved    time.Time // when the snapshot was made; zero if that is not known
+	Saved    time.Time // when the snapshot was made
 	Services []packed.Service
 
 	// Admits is catalog.Rules.Admits if the owner has more services than these, because the rules
@@ -96,11 +96,9 @@ type ReadOptions struct {
 // Encode writes the snapshot to w. It needs memory for one service at a time, and fails when w
 // does.
 func Encode(w io.Writer, s *Snapshot) error {
-	head := &snapshotpb.Head{Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Services: uint64(len(s.Services)), Admits: s.Admits}
-	if !s.Saved.IsZero() {
-		head.Saved = timestamppb.New(s.Saved)
-	}
-	octets, err := proto.Marshal(head)
+	octets, err := proto.Marshal(&snapshotpb.Head{
+		Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Saved: timestamppb.New(s.Saved), Services: uint64(len(s.Services)), Admits: s.Admits,
+	})
 	if err != nil {
 		return err
 	}
@@ -240,7 +238,7 @@ func (d *contentDecoder) readHead() error {
 		return err
 	}
 	var head snapshotpb.Head
-	if proto.Unmarshal(octets, &head) != nil || !head.GetLastUp().IsValid() || head.GetSaved() != nil && !head.GetSaved().IsValid() ||
+	if proto.Unmarshal(octets, &head) != nil || !head.GetLastUp().IsValid() || !head.GetSaved().IsValid() ||
 		head.GetServices() > d.size/leastOctets {
 		return ErrCorrupt
 	}
@@ -249,10 +247,7 @@ func (d *contentDecoder) readHead() error {
 	}
 	d.services = int(head.GetServices()) //nolint:gosec // no more than the file has octets
 	d.snapshot = &Snapshot{
-		Owner: d.options.Owner, LastUp: head.GetLastUp().AsTime(), Admits: head.GetAdmits(),
-	}
-	if head.GetSaved() != nil {
-		d.snapshot.Saved = head.GetSaved().AsTime()
+		Owner: d.options.Owner, LastUp: head.GetLastUp().AsTime(), Saved: head.GetSaved().AsTime(), Admits: head.GetAdmits(),
 	}
 	return nil
 }

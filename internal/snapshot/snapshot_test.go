@@ -130,7 +130,7 @@ func sealed(content ...[]byte) []byte {
 // headOf returns a head as it stands in a file.
 func headOf(tb testing.TB, edit func(*snapshotpb.Head)) []byte {
 	tb.Helper()
-	head := &snapshotpb.Head{Owner: owner, LastUp: timestamppb.New(lastUp), Services: 1}
+	head := &snapshotpb.Head{Owner: owner, LastUp: timestamppb.New(lastUp), Saved: timestamppb.New(lastUp), Services: 1}
 	edit(head)
 	return protowire.AppendBytes(nil, must.Get(proto.Marshal(head))(tb))
 }
@@ -223,6 +223,7 @@ func TestContradictoryFile(t *testing.T) {
 		"no head":             {3, 0xff, 0xff, 0xff},
 		"last up":             headOf(t, func(h *snapshotpb.Head) { h.LastUp.Nanos = -1 }),
 		"saved":               headOf(t, func(h *snapshotpb.Head) { h.Saved = &timestamppb.Timestamp{Seconds: math.MaxInt64} }),
+		"not saved":           headOf(t, func(h *snapshotpb.Head) { h.Saved = nil }),
 		"no service":          good,
 		"two services":        slices.Concat(good, whole, whole),
 		"no such instance":    slices.Concat(good, unnamed),
