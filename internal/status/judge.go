@@ -224,7 +224,7 @@ func (u *FollowedOwner) Judge(now time.Time, as ProcessRole) (v Judgement) {
 	if u.Unsaved != "" {
 		v.addCondition(ownerUnsaved, u.Unsaved)
 	}
-	v.judgeCertificates(now, u.Certificate, u.Authority, u.CertificateError, u.CertificateRemedy)
+	v.judgeCertificates(now, u.Certificates)
 	if u.State == "synced" && u.Services+u.NotAdmitted+u.NotImported == 0 {
 		v.addCondition(ownerEmpty)
 	}
@@ -327,13 +327,13 @@ func (u *FollowedOwner) RemainingRetention(now time.Time) (left time.Duration, p
 const soon = 7 * 24 * time.Hour
 
 // judgeCertificates adds when two certificates expire, and the trouble with their files.
-func (v *Judgement) judgeCertificates(now, own, authority time.Time, trouble, remedy string) {
-	if trouble != "" {
+func (v *Judgement) judgeCertificates(now time.Time, of Certificates) {
+	if of.CertificateError != "" {
 		which := certificateKept
-		if !now.Before(own) {
-			which, own = certificateUnusable, time.Time{} // which says all of it
+		if !now.Before(of.Certificate) {
+			which, of.Certificate = certificateUnusable, time.Time{} // which says all of it
 		}
-		v.addCondition(which.withRemedy(remedy), trouble)
+		v.addCondition(which.withRemedy(of.CertificateRemedy), of.CertificateError)
 	}
 	judge := func(what string, when time.Time) {
 		switch {
@@ -344,8 +344,8 @@ func (v *Judgement) judgeCertificates(now, own, authority time.Time, trouble, re
 			v.addCondition(certificateAging, what, FormatSpan(when.Sub(now)))
 		}
 	}
-	judge("The certificate of this side", own)
-	judge("An authority of the CA", authority)
+	judge("The certificate of this side", of.Certificate)
+	judge("An authority of the CA", of.Authority)
 }
 
 // Judge says how a source is, with the programs that register in it and the owner that it
@@ -455,7 +455,7 @@ func (p *PublishingOwner) Judge(now time.Time) (v Judgement) {
 	if len(p.Restart) > 0 {
 		v.addCondition(processRestart, joinWords(p.Restart))
 	}
-	v.judgeCertificates(now, p.Certificate, p.Authority, p.CertificateError, p.CertificateRemedy)
+	v.judgeCertificates(now, p.Certificates)
 	away := slices.DeleteFunc(slices.Clone(p.TurnedAway), func(t TurnedAway) bool { return now.Sub(t.At) >= lately })
 	if n := len(away); n > 0 {
 		which := processTurnedAway

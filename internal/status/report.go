@@ -93,15 +93,22 @@ type FollowedOwner struct {
 	Conflicts map[string]int   `json:"conflicts,omitempty"` // what is not published, by reason
 	Unshared  []string         `json:"unshared,omitempty"`  // patterns of names that its block shares, and no other block does
 
-	Certificate     time.Time `json:"certificateExpires,omitzero"` // this side's, for this owner
-	CertificateFile string    `json:"certificateFile,omitempty"`   // or the socket of the agent
-	Authority       time.Time `json:"authorityExpires,omitzero"`   // the next of the authorities that are trusted
-	AuthorityFile   string    `json:"authorityFile,omitempty"`
+	Certificates // of this side, for this owner
 
-	CertificateError  string `json:"certificateError,omitempty"` // why the files of the certificate cannot be used; without a certificate nothing can connect
-	CertificateRemedy string `json:"certificateRemedy,omitempty"`
+	CertificateFile string `json:"certificateFile,omitempty"` // or the socket of the agent
+	AuthorityFile   string `json:"authorityFile,omitempty"`
 
 	Retry func() `json:"-"` // tries at once to open a stream where there is none
+}
+
+// Certificates say when the certificate of a process expires, and the next of the authorities that it trusts, and
+// what is wrong with their files.
+type Certificates struct {
+	Certificate time.Time `json:"certificateExpires,omitzero"`
+	Authority   time.Time `json:"authorityExpires,omitzero"`
+
+	CertificateError  string `json:"certificateError,omitempty"` // why the files cannot be used; without a certificate nothing can connect
+	CertificateRemedy string `json:"certificateRemedy,omitempty"`
 }
 
 // FindOwner returns the owner with an ID, or the owner whose catalog is relayed under that server
@@ -191,13 +198,10 @@ type PublishingOwner struct {
 	Restart []string          `json:"restart,omitempty"`
 	Broken  map[string]string `json:"broken,omitempty"` // files that are not used as they are now, and why
 
-	Listen      string    `json:"listen"`
-	Connections int       `json:"connections"`
-	Certificate time.Time `json:"certificateExpires,omitzero"`
-	Authority   time.Time `json:"authorityExpires,omitzero"`
+	Listen      string `json:"listen"`
+	Connections int    `json:"connections"`
 
-	CertificateError  string `json:"certificateError,omitempty"` // as of FollowedOwner
-	CertificateRemedy string `json:"certificateRemedy,omitempty"`
+	Certificates
 
 	TurnedAway []TurnedAway `json:"turnedAway,omitempty"` // newest first, 20 at most of each reason
 }

@@ -309,7 +309,7 @@ func testStatus(role ProcessRole) *Status {
 		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Paused: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4, Restored: ago(time.Hour), Unsaved: "save /var/lib/o2: no space left on device",
 		Updates: EventRate{LastMinute: 1, LastHour: 20, Last: ago(2 * time.Second)}, Conflicts: map[string]int{"fqdn_conflict": 1}, Unshared: []string{"web.fed.example", "*.x.fed.example"},
 		Refusals:    []RefusedService{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},
-		Certificate: now.Add(100 * time.Hour), Authority: now.Add(1000 * time.Hour),
+		Certificates: Certificates{Certificate: now.Add(100 * time.Hour), Authority: now.Add(1000 * time.Hour)},
 	}
 	if role != Owner {
 		s.Ready, s.Waiting = false, []string{"the first catalog of o3:8008"}
@@ -332,7 +332,7 @@ func testStatus(role ProcessRole) *Status {
 	}
 	s.Publisher = &PublishingOwner{
 		Config: "owner.yaml", Applied: ago(time.Hour), Restart: []string{"listen"}, Broken: map[string]string{"catalog.yaml": "line 3: bad"},
-		Listen: "[::]:8008", Connections: 4, Certificate: now.Add(time.Hour), Authority: now.Add(48 * time.Hour),
+		Listen: "[::]:8008", Connections: 4, Certificates: Certificates{Certificate: now.Add(time.Hour), Authority: now.Add(48 * time.Hour)},
 		TurnedAway: []TurnedAway{
 			{At: ago(time.Minute), Times: 3, Role: "consumer", Address: "192.0.2.7:40123", Identities: "spiffe://new.example/dns, new.example", Reason: "identity", Rule: "its certificate carries no identity that is allowed", Remedy: "name one of these identities in allow"},
 			{At: ago(3 * time.Hour), Times: 1, Role: "provider", Address: "[2001:db8::1]:5", Reason: "limit", Rule: "there are too many: the limit connections is reached"},

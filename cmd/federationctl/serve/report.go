@@ -20,7 +20,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/internal/status/history"
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
-	"github.com/hamlet-federation/coredns-federation/internal/stream"
 	"github.com/hamlet-federation/coredns-federation/internal/wire"
 )
 
@@ -56,11 +55,7 @@ func (p *Publisher) Report() Report {
 	}
 	r.Publisher = &status.PublishingOwner{
 		Config: p.file, Listen: p.listener.Addr().String(), Connections: r.Server.Connections, TurnedAway: p.turnedAway.newestFirst(),
-	}
-	certificate, authority := p.identity.Expiry()
-	r.Publisher.Certificate, r.Publisher.Authority = certificate.UTC(), authority.UTC()
-	if trouble := p.identity.Trouble(); trouble != nil {
-		r.Publisher.CertificateError, r.Publisher.CertificateRemedy = trouble.Error(), stream.RemedyOf(trouble)
+		Certificates: history.ReportCertificates(p.identity),
 	}
 	p.mu.Lock()
 	r.Publisher.Restart = p.restart

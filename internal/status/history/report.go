@@ -56,19 +56,22 @@ func ReportOwner(id string, s *consumer.Status, retention time.Duration, log *Se
 	return u
 }
 
-// AddCertificates adds to a report where the certificates of this side come from, when its own and the next of
-// its authorities expire, and the trouble with them. Without a certificate the trouble is why there is no
-// stream, whatever the last attempt says.
+// AddCertificates adds to a report where the certificates of this side come from, when they expire, and the trouble
+// with them. Without a certificate the trouble is why there is no stream, whatever the last attempt says.
 func AddCertificates(u *status.FollowedOwner, origin mtls.Origin, source *mtls.Source) {
 	u.CertificateFile, u.AuthorityFile = cmp.Or(origin.SPIFFE.Socket, origin.Files.Cert), cmp.Or(origin.SPIFFE.Socket, origin.Files.CA)
-	certificate, authority := source.Expiry()
-	u.Certificate, u.Authority = certificate.UTC(), authority.UTC()
-	trouble := source.Trouble()
-	if trouble == nil {
-		return
-	}
-	u.CertificateError, u.CertificateRemedy = trouble.Error(), stream.RemedyOf(trouble)
-	if certificate.IsZero() {
+	u.Certificates = ReportCertificates(source)
+	if u.CertificateError != "" && u.Certificate.IsZero() {
 		u.Failure, u.Remedy = u.CertificateError, u.CertificateRemedy
 	}
+}
+
+// ReportCertificates returns when the certificates of a source expire, and the trouble with them.
+func ReportCertificates(source *mtls.Source) (c status.Certificates) {
+	certificate, authority := source.Expiry()
+	c.Certificate, c.Authority = certificate.UTC(), authority.UTC()
+	if trouble := source.Trouble(); trouble != nil {
+		c.CertificateError, c.CertificateRemedy = trouble.Error(), stream.RemedyOf(trouble)
+	}
+	return c
 }

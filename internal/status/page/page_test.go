@@ -36,14 +36,14 @@ func consumer() *fixed {
 		Owners: []status.FollowedOwner{
 			{
 				ID: "o1.example:8008", State: "synced", Since: ago(49 * time.Hour), Known: true, LastSync: ago(49 * time.Hour), Retention: 86400,
-				Services: 100_000, Instances: 250_000, Octets: 61 << 20, Updates: rate, Certificate: noon.Add(60 * 24 * time.Hour), Authority: noon.Add(900 * 24 * time.Hour),
+				Services: 100_000, Instances: 250_000, Octets: 61 << 20, Updates: rate, Certificates: status.Certificates{Certificate: noon.Add(60 * 24 * time.Hour), Authority: noon.Add(900 * 24 * time.Hour)},
 			},
 			{
 				ID: "o2.example:8008", State: "stale", Since: ago(2 * time.Hour), Known: true, LastSync: ago(40 * time.Hour), Lost: ago(2 * time.Hour), Expires: noon.Add(22 * time.Hour), Retention: 86400,
 				Services: 1, Instances: 1, Octets: 700, Stale: 1, Failure: "Unavailable: connection refused", Remedy: "check that the owner runs, and the address in the Corefile", LastAttempt: ago(10 * time.Second), NextAttempt: noon.Add(4 * time.Second),
 			},
 			{ID: "o3.example:8008", State: "expired", Since: ago(time.Hour), Known: true, Lost: ago(25 * time.Hour), Retention: 86400, Failure: "Unavailable: no route to host", LastAttempt: ago(70 * time.Second)},
-			{ID: "o4.example:8008", State: "parked", Since: ago(9 * time.Minute), Failure: "Unauthenticated: " + hostile, Remedy: "have the owner accept this side's certificate", Retention: 86400, Certificate: ago(time.Minute)},
+			{ID: "o4.example:8008", State: "parked", Since: ago(9 * time.Minute), Failure: "Unauthenticated: " + hostile, Remedy: "have the owner accept this side's certificate", Retention: 86400, Certificates: status.Certificates{Certificate: ago(time.Minute)}},
 			{ID: "o5.example:8008", State: "connecting"},
 			{
 				ID: "o6.example:8008", State: "synced", Since: ago(time.Minute), Known: true, Services: 3, Instances: 4, Octets: 3000, NotAdmitted: 2, NotImported: 7, Hops: 2, Path: "o6 o9", Resumes: 3,
@@ -74,7 +74,7 @@ func owner() *fixed {
 		Role: status.Owner, Version: "v1.2.3", Host: "owner1<b>", PID: 4711, Now: noon, Began: ago(3 * time.Minute), Ready: false, Waiting: []string{"source cluster of the default catalog"},
 		Publisher: &status.PublishingOwner{
 			Config: "owner.yaml", Applied: ago(3 * time.Minute), Restart: []string{"listen"}, Broken: map[string]string{"catalog.yaml": "line 3: " + hostile},
-			Listen: "[::]:8008", Connections: 4, Certificate: noon.Add(time.Hour), Authority: noon.Add(400 * 24 * time.Hour),
+			Listen: "[::]:8008", Connections: 4, Certificates: status.Certificates{Certificate: noon.Add(time.Hour), Authority: noon.Add(400 * 24 * time.Hour)},
 			TurnedAway: []status.TurnedAway{
 				{At: ago(time.Minute), Times: 3, Role: "consumer", Address: "192.0.2.7:40123", Identities: "spiffe://new.example/dns", Reason: "identity", Rule: "its certificate carries no identity that is allowed"},
 				{At: ago(3 * time.Hour), Times: 1, Role: "provider", Address: "192.0.2.8:5", Identities: hostile, Reason: "certificate", Rule: "x509: " + hostile, Remedy: "add the CA of the peer to ca.pem"},

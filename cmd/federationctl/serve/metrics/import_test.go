@@ -28,7 +28,7 @@ func TestMetricsOfImporter(t *testing.T) {
 	s := status.Status{
 		Role: status.Importer, Now: now, Ready: true,
 		Owners: []status.FollowedOwner{
-			{ID: "mesh-a", State: "synced", Services: 9, Stale: 5, Paused: 4, NotAdmitted: 2, Retention: 86400, Lost: now.Add(-time.Hour), Certificate: time.Unix(7, 0), Authority: time.Unix(8, 0)},
+			{ID: "mesh-a", State: "synced", Services: 9, Stale: 5, Paused: 4, NotAdmitted: 2, Retention: 86400, Lost: now.Add(-time.Hour), Certificates: status.Certificates{Certificate: time.Unix(7, 0), Authority: time.Unix(8, 0)}},
 			{ID: "mesh \x1b\u202e\n\"b", State: "stale", Lost: now.Add(-time.Minute)},
 		},
 		Imports: &status.Imports{

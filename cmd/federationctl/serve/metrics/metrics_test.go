@@ -52,7 +52,7 @@ func TestMetricsOfSeveralCatalogs(t *testing.T) {
 			Stats: registry.Stats{Services: 2, Unsent: 1, Oldest: time.Now().Add(-time.Hour)}, Consumers: map[wire.APIVersion]int{wire.V1Alpha2: 6}, Withheld: map[wire.APIVersion]int{wire.V1Alpha1: 2},
 			InFlight: 3, Acknowledged: 9, Refused: map[string]uint64{"fqdn": 1}, Ended: map[codes.Code]uint64{codes.Unauthenticated: 4},
 		}, "mesh-b.example": {Stats: registry.Stats{Services: 3}, Resumed: 5, Spared: 70}}},
-		Status: status.Status{Ready: true, Publisher: &status.PublishingOwner{Certificate: time.Unix(7, 0), Authority: time.Unix(8, 0)}, Catalogs: []status.Catalog{
+		Status: status.Status{Ready: true, Publisher: &status.PublishingOwner{Certificates: status.Certificates{Certificate: time.Unix(7, 0), Authority: time.Unix(8, 0)}}, Catalogs: []status.Catalog{
 			{
 				Classes: []status.ConsumerClass{{Name: "1+3", Consumers: 2, Services: 4}},
 				Sources: []status.CatalogSource{{Name: "file a.yaml", State: "current", Lifetime: 3600}},
