@@ -114,7 +114,7 @@ func (s *Source) newWatch(files Files, events <-chan fsnotify.Event) *file.Watch
 		Quiet:    burst,
 		Patience: burst,
 		Reload:   func(context.Context) { s.Reload() },
-		Trouble:  s.logWatching,
+		Logger:   s.logger,
 		Events:   events,
 	})
 }
@@ -137,15 +137,6 @@ func (s *Source) Run(ctx context.Context) error {
 		return nil
 	}
 	return s.origin.watch.Run(ctx)
-}
-
-// logWatching logs that a directory cannot be watched, or that all of them are watched again.
-func (s *Source) logWatching(err error) {
-	if err != nil {
-		s.logger.Error("certificate files cannot be watched; they are polled", "interval", pollInterval, "error", err)
-	} else {
-		s.logger.Info("certificate files can be watched again")
-	}
 }
 
 // Reload reads the files now, as Run does when they change. Their material replaces that in use if

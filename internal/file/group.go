@@ -27,7 +27,7 @@ func NewGroup(together func(apply func())) *Group {
 	}
 	g := &Group{together: together}
 	g.watch = NewWatch(WatchConfig{
-		Interval: pollInterval, Quiet: quiet, Patience: pollInterval, Changed: g.anyChanged, Reload: g.reloadChanged, Trouble: g.logWatching,
+		Interval: pollInterval, Quiet: quiet, Patience: pollInterval, Changed: g.anyChanged, Reload: g.reloadChanged,
 	})
 	return g
 }
@@ -36,7 +36,7 @@ func NewGroup(together func(apply func())) *Group {
 func (g *Group) addFile(f *File) {
 	g.files = append(g.files, f)
 	watched := &g.watch.config
-	watched.Paths, watched.Events = append(watched.Paths, f.config.Path), cmp.Or(f.config.Events, watched.Events)
+	watched.Paths, watched.Events, watched.Logger = append(watched.Paths, f.config.Path), cmp.Or(f.config.Events, watched.Events), f.config.Logger
 }
 
 // Run follows the files until ctx ends, and then returns nil; see [File.Run]. Like that of a Watch,
@@ -76,14 +76,4 @@ func (g *Group) reloadChanged(ctx context.Context) {
 			}
 		}
 	})
-}
-
-// logWatching logs that a directory of the files cannot be watched, or that all are watched again.
-func (g *Group) logWatching(err error) {
-	logger := g.files[0].config.Logger
-	if err != nil {
-		logger.Warn("file cannot be watched; it is polled", "interval", pollInterval, "error", err)
-	} else {
-		logger.Info("file can be watched again")
-	}
 }

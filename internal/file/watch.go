@@ -3,6 +3,7 @@ package file
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"time"
@@ -32,9 +33,9 @@ type WatchConfig struct {
 	// changed since the caller read them. ctx is that of Run.
 	Reload func(ctx context.Context)
 
-	// Trouble gets why a directory cannot be watched: once for each error, and nil when all of them
-	// are watched again.
-	Trouble func(err error)
+	// Logger gets a line when a directory cannot be watched, once for each error, and one when all of
+	// them are watched again.
+	Logger *slog.Logger
 
 	// Events, if set, replace the notifications of the system, in tests: in a bubble of
 	// testing/synctest, time stands still while a goroutine waits for the system.
@@ -47,11 +48,10 @@ type WatchConfig struct {
 type Watch struct {
 	config  WatchConfig   // read-only after New
 	turn    chan struct{} // of capacity 1, full while one of the Runs follows the files
-	trouble string        // the last error of Trouble; owned by the Run whose turn it is
+	trouble string        // the last error that was logged; owned by the Run whose turn it is
 }
 
-// NewWatch returns a Watch, which does nothing until it runs. Changed, Trouble and
-// Events may be left out.
+// NewWatch returns a Watch, which does nothing until it runs. Changed and Events may be left out.
 func NewWatch(c WatchConfig) *Watch { return &Watch{config: c, turn: make(chan struct{}, 1)} }
 
 // Run follows the files until ctx ends, and then returns nil. It may run several times at once: one
@@ -71,7 +71,7 @@ func (w *Watch) followFiles(ctx context.Context) {
 	defer d.closeWatcher()
 	watch := func() {
 		if w.config.Events == nil {
-			w.reportTrouble(d.watchPaths(w.config.Paths))
+			w.logTrouble(d.watchPaths(w.config.Paths))
 		}
 	}
 	watch()
@@ -120,17 +120,16 @@ func (w *Watch) namesFile(event fsnotify.Event) bool {
 	return name == "..data" || slices.ContainsFunc(w.config.Paths, func(path string) bool { return filepath.Base(path) == name })
 }
 
-// reportTrouble calls Trouble with an error that is not the last one, and with nil at the end of
-// it.
-func (w *Watch) reportTrouble(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
+// logTrouble logs an error that is not the last one, and its end.
+func (w *Watch) logTrouble(err error) {
+	switch {
+	case err == nil && w.trouble != "":
+		w.trouble = ""
+		w.config.Logger.Info("files can be watched again", "files", w.config.Paths)
+	case err != nil && err.Error() != w.trouble:
+		w.trouble = err.Error()
+		w.config.Logger.Warn("files cannot be watched; they are polled", "files", w.config.Paths, "interval", w.config.Interval, "error", err)
 	}
-	if text != w.trouble && w.config.Trouble != nil {
-		w.config.Trouble(err)
-	}
-	w.trouble = text
 }
 
 // watchedDirectories are the directories that the system watches.

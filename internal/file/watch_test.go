@@ -2,9 +2,9 @@ package file_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 // run runs the watch until the test ends, or stop is called.
@@ -169,14 +170,13 @@ type notified struct {
 	file    string
 	reloads chan struct{} // of capacity 1
 	polls   chan struct{}
-	trouble chan error
+	log     testlog.Buffer
 }
 
 func newNotified(t *testing.T, opened string) *notified {
 	t.Helper()
-	w := &notified{file: opened, reloads: make(chan struct{}, 1), polls: make(chan struct{}), trouble: make(chan error)}
+	w := &notified{file: opened, reloads: make(chan struct{}, 1), polls: make(chan struct{})}
 	w.write(t)
-	ctx := t.Context()
 	run(t, file.NewWatch(file.WatchConfig{
 		Paths: []string{w.file}, Interval: 20 * time.Millisecond, Quiet: time.Millisecond, Patience: time.Millisecond,
 		Changed: func() bool {
@@ -184,12 +184,7 @@ func newNotified(t *testing.T, opened string) *notified {
 			return false
 		},
 		Reload: func(context.Context) { signal(w.reloads) },
-		Trouble: func(err error) {
-			select {
-			case w.trouble <- err:
-			case <-ctx.Done():
-			}
-		},
+		Logger: w.log.Logger(),
 	}))
 	<-w.reloads // at the start
 	return w
@@ -217,7 +212,6 @@ func (w *notified) follows(t *testing.T) {
 		case <-w.polls:
 			seen++
 		case <-w.reloads:
-		case <-w.trouble: // a directory may have been missed, or not
 		}
 	}
 	again := time.NewTicker(10 * time.Millisecond)
@@ -284,24 +278,19 @@ func TestFollowsReplacedDirectories(t *testing.T) {
 	}
 }
 
-func TestTroubleAndItsEndAreToldOnce(t *testing.T) {
+func TestTroubleAndItsEndAreLoggedOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	mkdir(t, dir)
 	w := newNotified(t, filepath.Join(dir, "file"))
 	must.Do(t, os.RemoveAll(dir))
-	if err := <-w.trouble; !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("trouble is %v, expected that the directory is not there", err)
-	}
+	w.log.Await("files cannot be watched; they are polled")
 	for range 5 {
-		select {
-		case err := <-w.trouble:
-			t.Errorf("trouble is told again: %v", err)
-		case <-w.polls:
-		}
+		<-w.polls
 	}
 	mkdir(t, dir)
-	if err := <-w.trouble; err != nil {
-		t.Errorf("trouble is %v, expected its end", err)
+	w.log.Await("files can be watched again")
+	if lines := w.log.Lines(); len(lines) != 2 || !strings.Contains(lines[0], "no such file or directory") {
+		t.Errorf("logged %q, expected the trouble and its end", lines)
 	}
 	w.follows(t)
 }
