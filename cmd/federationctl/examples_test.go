@@ -196,11 +196,10 @@ func inspectExample(t *testing.T, dir, script string) string {
 		file = filepath.Join(dir, "corefile-examples", "quickstart", "catalog.yaml") // for the README
 	}
 	at := statusOf(t, file)
-	switch { // which are about an owner and a source that the process has
-	case strings.HasPrefix(script, "federationctl retry"):
-		script = exampleOf.ReplaceAllString(script, "--of o1:8008")
-	case strings.HasPrefix(script, "federationctl confirm"):
+	if strings.HasPrefix(script, "federationctl confirm") { // a source that the process has, or else an owner
 		at, script = statusAt(t, relaying{}), exampleSource.ReplaceAllString(exampleOf.ReplaceAllString(script, ""), "--source mesh")
+	} else {
+		script = exampleOf.ReplaceAllString(script, "--of o1:8008")
 	}
 	script = strings.ReplaceAll(script, "http://localhost:9154", at)
 	if !strings.Contains(script, at) {

@@ -45,14 +45,14 @@ func (*asked) Why(_ context.Context, name string, qtype uint16) (status.NameExpl
 	}}}, nil
 }
 
-func (a *asked) Catalog(string) (iter.Seq2[status.CatalogService, error], error) {
+func (a *asked) Catalog(string) iter.Seq2[status.CatalogService, error] {
 	return func(yield func(status.CatalogService, error) bool) {
 		for _, encoded := range a.services {
 			if !yield(status.NewService(encoded.Service(), askedAt, false)) {
 				return
 			}
 		}
-	}, nil
+	}
 }
 
 // relaying is an owner that relays another one, and holds services.

@@ -113,7 +113,7 @@ func (m *manyOwners) Why(ctx context.Context, name string, qtype uint16) (status
 }
 
 // Catalog has the services with the first owner, of which api is stale.
-func (m *manyOwners) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
+func (m *manyOwners) Catalog(of string) iter.Seq2[status.CatalogService, error] {
 	return func(yield func(status.CatalogService, error) bool) {
 		for _, encoded := range m.services {
 			s := encoded.Service()
@@ -121,7 +121,7 @@ func (m *manyOwners) Catalog(of string) (iter.Seq2[status.CatalogService, error]
 				return
 			}
 		}
-	}, nil
+	}
 }
 
 // followed returns owners in each state.

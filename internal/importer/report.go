@@ -147,15 +147,8 @@ func (m *Importer) rivalsOf(n *importedName) (all []status.ImportProblem) {
 }
 
 // Catalog implements page.ReportSource.
-func (m *Importer) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
-	unknown := &status.UnknownError{Of: of}
-	for _, f := range m.owners {
-		unknown.Known = append(unknown.Known, f.Name)
-	}
-	if !slices.Contains(unknown.Known, of) {
-		return nil, unknown
-	}
-	f := m.owners[slices.Index(unknown.Known, of)]
+func (m *Importer) Catalog(of string) iter.Seq2[status.CatalogService, error] {
+	f := m.owners[slices.IndexFunc(m.owners, func(f *followedOwner) bool { return f.Name == of })]
 	var offers []offer // as they are now
 	m.mu.Lock()
 	for _, o := range f.offers {
@@ -170,7 +163,7 @@ func (m *Importer) Catalog(of string) (iter.Seq2[status.CatalogService, error], 
 				return
 			}
 		}
-	}, nil
+	}
 }
 
 // Why implements page.ReportSource. The name is an fqdn, that of a service, or that of an object.

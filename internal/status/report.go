@@ -9,6 +9,7 @@
 package status
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -111,15 +112,46 @@ type Certificates struct {
 	CertificateRemedy string `json:"certificateRemedy,omitempty"`
 }
 
+// CatalogNames returns the names of the catalogs of a process: the IDs of the owners that it follows, or the
+// server names of an owner.
+func (s *Status) CatalogNames() (names []string) {
+	for i := range s.Owners {
+		names = append(names, s.Owners[i].ID)
+	}
+	for i := range s.Catalogs {
+		names = append(names, s.Catalogs[i].Name)
+	}
+	return names
+}
+
+// unknownError returns the error that there is no owner or no catalog with that name.
+func unknownError(of string, known []string) error {
+	switch {
+	case len(known) > 0:
+		return fmt.Errorf("there is no owner or catalog %q; there are %q", of, known)
+	case of == "":
+		return errors.New("no owner is followed here")
+	}
+	return fmt.Errorf("there is no owner or catalog %q: there is none", of)
+}
+
+// CheckCatalog returns an error unless the process has a catalog with that name.
+func (s *Status) CheckCatalog(of string) error {
+	if names := s.CatalogNames(); !slices.Contains(names, of) {
+		return unknownError(of, names)
+	}
+	return nil
+}
+
 // FindOwner returns the owner with an ID, or the owner whose catalog is relayed under that server
-// name. The error is an *UnknownError.
+// name.
 func (s *Status) FindOwner(of string) (*FollowedOwner, error) {
-	unknown := &UnknownError{Of: of}
+	var known []string
 	for i := range s.Owners {
 		if s.Owners[i].ID == of {
 			return &s.Owners[i], nil
 		}
-		unknown.Known = append(unknown.Known, s.Owners[i].ID)
+		known = append(known, s.Owners[i].ID)
 	}
 	for _, c := range s.Catalogs {
 		for _, source := range c.Sources {
@@ -129,23 +161,21 @@ func (s *Status) FindOwner(of string) (*FollowedOwner, error) {
 			if c.Name == of {
 				return source.Relay, nil
 			}
-			unknown.Known = append(unknown.Known, c.Name)
+			known = append(known, c.Name)
 		}
 	}
-	return nil, unknown
+	return nil, unknownError(of, known)
 }
 
 // FindPaused returns the source of a catalog with paused withdrawals. Without a name it returns the
 // only such source. It returns nil if no source has paused any.
 func (s *Status) FindPaused(of, name string) (paused *CatalogSource, err error) {
-	unknown := &UnknownError{Of: of}
 	for i := range s.Catalogs {
-		c := &s.Catalogs[i]
-		if unknown.Known = append(unknown.Known, c.Name); c.Name == of {
+		if c := &s.Catalogs[i]; c.Name == of {
 			return c.findPaused(name)
 		}
 	}
-	return nil, unknown
+	return nil, unknownError(of, s.CatalogNames())
 }
 
 func (c *Catalog) findPaused(name string) (paused *CatalogSource, err error) {

@@ -308,7 +308,7 @@ func testStatus(role ProcessRole) *Status {
 		LastAttempt: ago(10 * time.Second), NextAttempt: now.Add(4 * time.Second), LastSync: ago(5 * time.Hour), Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour), Retention: 86400,
 		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Paused: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4, Restored: ago(time.Hour), Unsaved: "save /var/lib/o2: no space left on device",
 		Updates: EventRate{LastMinute: 1, LastHour: 20, Last: ago(2 * time.Second)}, Conflicts: map[string]int{"fqdn_conflict": 1}, Unshared: []string{"web.fed.example", "*.x.fed.example"},
-		Refusals:    []RefusedService{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},
+		Refusals:     []RefusedService{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},
 		Certificates: Certificates{Certificate: now.Add(100 * time.Hour), Authority: now.Add(1000 * time.Hour)},
 	}
 	if role != Owner {

@@ -85,7 +85,7 @@ func TestOf(t *testing.T) {
 		{"named", process{status.Owner, map[string][]*federation.Service{"": nil, "east": one}}, "east", ""},
 		{"several", process{status.Consumer, map[string][]*federation.Service{"o1:8008": one, "o2:8008": nil}}, "", `name one with --of: "o1:8008", "o2:8008"`},
 		{"none", process{status.Consumer, nil}, "", "has no catalog"},
-		{"unknown", process{status.Owner, map[string][]*federation.Service{"": one}}, "west", `there is no "west"`},
+		{"unknown", process{status.Owner, map[string][]*federation.Service{"": one}}, "west", `there is no owner or catalog "west"`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -327,13 +327,5 @@ func (e *Endpoint) listCatalogs(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for i := range status.Owners {
-		names = append(names, status.Owners[i].ID)
-	}
-	for i := range status.Catalogs {
-		names = append(names, status.Catalogs[i].Name)
-	}
-	slices.Sort(names)
-	return names, nil
+	return slices.Sorted(slices.Values(status.CatalogNames())), nil
 }

@@ -2,7 +2,6 @@ package inspect_test
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"net/http"
 	"net/http/httptest"
@@ -40,18 +39,15 @@ func (p *process) Why(_ context.Context, name string, _ uint16) (status.NameExpl
 	return status.NameExplanation{Role: p.role, Now: time.Now(), Name: name, Type: "A"}, nil
 }
 
-func (p *process) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
-	services, ok := p.catalogs[of]
-	if !ok {
-		return nil, fmt.Errorf("there is no %q", of)
-	}
+func (p *process) Catalog(of string) iter.Seq2[status.CatalogService, error] {
+	services := p.catalogs[of]
 	return func(yield func(status.CatalogService, error) bool) {
 		for _, s := range services {
 			if !yield(status.NewService(s, time.Now(), false)) {
 				return
 			}
 		}
-	}, nil
+	}
 }
 
 // start serves a handler, and returns its endpoint.

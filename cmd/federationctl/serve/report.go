@@ -207,12 +207,8 @@ func className(rules []int) string {
 }
 
 // Catalog implements page.ReportSource.
-func (p *Publisher) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
-	c, known := p.catalogs[of]
-	if !known {
-		return nil, &status.UnknownError{Of: of, Known: slices.Sorted(maps.Keys(p.catalogs))}
-	}
-	found := c.sources.Find(func(*wire.EncodedService) bool { return true })
+func (p *Publisher) Catalog(of string) iter.Seq2[status.CatalogService, error] {
+	found := p.catalogs[of].sources.Find(func(*wire.EncodedService) bool { return true })
 	found = slices.DeleteFunc(found, func(f source.FoundService) bool { return f.Hidden != "" })
 	slices.SortFunc(found, func(a, b source.FoundService) int { return status.CompareNames(a.Service.Name(), b.Service.Name()) })
 	return func(yield func(status.CatalogService, error) bool) {
@@ -221,5 +217,5 @@ func (p *Publisher) Catalog(of string) (iter.Seq2[status.CatalogService, error],
 				return
 			}
 		}
-	}, nil
+	}
 }

@@ -43,26 +43,20 @@ func (o *mirroredOwner) reportStatus(now time.Time) status.FollowedOwner {
 	return u
 }
 
-// Catalog returns all services of an owner, in the order of their names, each once. The error is a
-// *status.UnknownError if there is no owner with that ID. Catalog reads what is published, and
-// waits for nobody.
-func (a *Agent) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
-	o := a.findOwner(of)
-	if o == nil {
-		unknown := &status.UnknownError{Of: of}
-		for _, o := range *a.owners.Load() {
-			unknown.Known = append(unknown.Known, o.id)
-		}
-		return nil, unknown
+// Catalog returns all services of an owner, in the order of their names, each once: none if there is no owner with
+// that ID. Catalog reads what is published, and waits for nobody.
+func (a *Agent) Catalog(of string) iter.Seq2[status.CatalogService, error] {
+	var offers []zone.OfferedService
+	if o := a.findOwner(of); o != nil {
+		offers = o.offeredServices()
 	}
-	offers := o.offeredServices()
 	return func(yield func(status.CatalogService, error) bool) {
 		for i := range offers {
 			if !yield(status.NewService(offers[i].Service.Unpack(), offers[i].Updated, offers[i].Stale)) {
 				return
 			}
 		}
-	}, nil
+	}
 }
 
 // offeredServices returns the services that the zones have of the owner, by name.

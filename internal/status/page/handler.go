@@ -30,9 +30,9 @@ type ReportSource interface {
 	// Why explains the answer to a query. The name is absolute and in lower case.
 	Why(ctx context.Context, name string, qtype uint16) (status.NameExplanation, error)
 
-	// Catalog yields all services of a catalog, in the order of their names. Of is the ID of
+	// Catalog yields all services of a catalog that Status names, in the order of their names. Of is the ID of
 	// an owner that is followed, or the server name of a catalog.
-	Catalog(of string) (iter.Seq2[status.CatalogService, error], error)
+	Catalog(of string) iter.Seq2[status.CatalogService, error]
 }
 
 // NewHandler serves the status of a process:
@@ -188,25 +188,25 @@ func parseQuestion(name, text string) (string, uint16, error) {
 	return dns.CanonicalName(name), qtype, nil
 }
 
-// openCatalog returns the services of the catalog that a request is about, and a function to be called
-// when they have been read. With an error it returns the code of the answer.
-func (h statusHandler) openCatalog(w http.ResponseWriter, r *http.Request) (services iter.Seq2[status.CatalogService, error], read func(), code int, err error) {
+// openCatalog returns the services of the catalog that a request is about, as the status names it, and a function to
+// be called when they have been read. With an error it returns the code of the answer.
+func (h statusHandler) openCatalog(w http.ResponseWriter, r *http.Request, s *status.Status) (services iter.Seq2[status.CatalogService, error], read func(), code int, err error) {
+	of := r.URL.Query().Get("of")
+	if err := s.CheckCatalog(of); err != nil {
+		return nil, nil, http.StatusNotFound, err //nolint:wrapcheck // it is what the page says
+	}
 	select {
 	case h.reading <- struct{}{}:
+		return h.source.Catalog(of), func() { <-h.reading }, 0, nil
 	default:
 		w.Header().Set("Retry-After", "10")
 		return nil, nil, http.StatusServiceUnavailable, errors.New("too many read a catalog now; try again")
 	}
-	read = func() { <-h.reading }
-	if services, err = h.source.Catalog(r.URL.Query().Get("of")); err != nil {
-		read()
-		return nil, nil, http.StatusNotFound, err //nolint:wrapcheck // it is what the page says
-	}
-	return services, read, 0, nil
 }
 
 func (h statusHandler) writeCatalog(w http.ResponseWriter, r *http.Request) {
-	services, read, code, err := h.openCatalog(w, r)
+	now := h.source.Status()
+	services, read, code, err := h.openCatalog(w, r, &now)
 	if err != nil {
 		sendError(w, code, err)
 		return

@@ -115,7 +115,7 @@ func filled(role status.ProcessRole, text string) *fixed {
 	fill(reflect.ValueOf(&f.status).Elem(), text)
 	fill(reflect.ValueOf(&f.why).Elem(), text)
 	fill(reflect.ValueOf(&f.first).Elem(), text)
-	f.status.Role, f.why.Role = role, role
+	f.status.Role, f.why.Role, f.status.Owners[1].ID = role, role, ownerID
 	return f
 }
 

@@ -173,14 +173,15 @@ func (h statusHandler) serveListing(w http.ResponseWriter, r *http.Request) {
 		v.Heading = "Services of the default catalog"
 	}
 	v.Title = v.Heading
-	services, read, code, err := h.openCatalog(w, r)
+	s := h.source.Status()
+	services, read, code, err := h.openCatalog(w, r, &s)
 	if err != nil {
 		v.Error = err.Error()
 		h.renderPage(w, code, "services", v)
 		return
 	}
 	defer read()
-	s, words := h.source.Status(), strings.Fields(v.Match)
+	words := strings.Fields(v.Match)
 	v.Consumer = s.Role != status.Owner
 	for service, err := range services {
 		if v.More = len(v.List) == mostListed; v.More || r.Context().Err() != nil {

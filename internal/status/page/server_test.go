@@ -497,7 +497,13 @@ type fixed struct {
 
 const ownerID = "o1.example:8008"
 
-func (f *fixed) Status() status.Status { return f.status }
+func (f *fixed) Status() status.Status {
+	s := f.status
+	if len(s.Owners) == 0 && (f.count > 0 || len(f.first) > 0) {
+		s.Owners = []status.FollowedOwner{{ID: ownerID}}
+	}
+	return s
+}
 
 func (f *fixed) Why(_ context.Context, name string, _ uint16) (status.NameExplanation, error) {
 	why := f.why
@@ -505,10 +511,7 @@ func (f *fixed) Why(_ context.Context, name string, _ uint16) (status.NameExplan
 	return why, nil
 }
 
-func (f *fixed) Catalog(of string) (iter.Seq2[status.CatalogService, error], error) {
-	if of != ownerID {
-		return nil, &status.UnknownError{Of: of, Known: []string{ownerID}}
-	}
+func (f *fixed) Catalog(string) iter.Seq2[status.CatalogService, error] {
 	return func(yield func(status.CatalogService, error) bool) {
 		for _, s := range f.first {
 			if !yield(s, nil) {
@@ -523,5 +526,5 @@ func (f *fixed) Catalog(of string) (iter.Seq2[status.CatalogService, error], err
 		if f.broken {
 			yield(status.CatalogService{}, errors.New("broken"))
 		}
-	}, nil
+	}
 }
