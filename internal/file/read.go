@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"syscall"
@@ -71,11 +70,8 @@ func Read(path string, limit int64) ([]byte, fs.FileInfo, error) {
 	defer f.Close()
 	var data bytes.Buffer
 	data.Grow(int(info.Size()) + bytes.MinRead) // without it the buffer would grow in many steps
-	if _, err := data.ReadFrom(io.LimitReader(f, limit+1)); err != nil {
+	if _, err := data.ReadFrom(&limitedContent{file: f, limit: limit, left: limit}); err != nil {
 		return nil, nil, err
-	}
-	if int64(data.Len()) > limit {
-		return nil, nil, fmt.Errorf("%s %w: the limit is %d bytes", path, ErrTooLarge, limit)
 	}
 	return data.Bytes(), info, nil
 }
