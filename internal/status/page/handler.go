@@ -49,7 +49,7 @@ type ReportSource interface {
 // An error is {"error": TEXT} with the code 400 or 404, or 503 for a catalog while too many
 // are read. Only a form is read from a body.
 func NewHandler(source ReportSource) http.Handler {
-	h := statusHandler{source, newPages(), make(chan struct{}, maxCatalogs), rand.Text(), http.NewCrossOriginProtection()}
+	h := statusHandler{source, newPages(), make(chan struct{}, maxCatalogs), rand.Text()}
 	policy := contentPolicy()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.servePage)
@@ -61,7 +61,7 @@ func NewHandler(source ReportSource) http.Handler {
 	mux.HandleFunc("POST /retry", h.postForm(h.retryOwner))
 	mux.Handle("POST /v1/confirm", h.answerPost(h.confirmSource))
 	mux.HandleFunc("POST /confirm", h.postForm(h.confirmSource))
-	limited := http.MaxBytesHandler(mux, maxBody)
+	limited := http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(mux), maxBody)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setSecurityHeaders(w.Header())
 		w.Header().Set("Content-Security-Policy", policy)
@@ -82,9 +82,8 @@ type statusHandler struct {
 	reading chan struct{} // has room for as many catalogs as may be read at a time
 
 	// A form from elsewhere can have a browser send it here. It does not know the token, as
-	// no page from elsewhere can read this one, and the browser says where it comes from.
+	// no page from elsewhere can read this one. The browser also says where a POST comes from.
 	token string
-	forms *http.CrossOriginProtection
 }
 
 // jsonAnswer returns the value that a request gets, or an error and its code.
@@ -100,13 +99,9 @@ func (a jsonAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sendJSON(w, http.StatusOK, value)
 }
 
-// answerPost answers a POST below /v1 with what act returns. Whoever sends it is no page in a
-// browser, or one from here.
+// answerPost answers a POST below /v1 with what act returns.
 func (h statusHandler) answerPost(act func(url.Values) (any, error)) jsonAnswer {
 	return func(r *http.Request) (any, int, error) {
-		if err := h.forms.Check(r); err != nil {
-			return nil, http.StatusForbidden, err //nolint:wrapcheck // it is what the answer says
-		}
 		was, err := act(r.URL.Query())
 		return was, http.StatusNotFound, err
 	}
@@ -115,10 +110,6 @@ func (h statusHandler) answerPost(act func(url.Values) (any, error)) jsonAnswer 
 // postForm answers a form of the page, and leads back to it.
 func (h statusHandler) postForm(act func(url.Values) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := h.forms.Check(r); err != nil {
-			http.Error(w, err.Error(), http.StatusForbidden)
-			return
-		}
 		// ParseForm takes no form of several parts, which could be written to the disk.
 		if err := r.ParseForm(); err != nil || subtle.ConstantTimeCompare([]byte(r.PostForm.Get("token")), []byte(h.token)) != 1 {
 			http.Error(w, "the page has changed since this form was loaded; go back and reload the page", http.StatusForbidden)
