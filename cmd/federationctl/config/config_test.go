@@ -623,10 +623,10 @@ func some(k keys) keys {
 }
 
 // texts returns values as they stand in a file.
-func texts[T fmt.Stringer](values []T) []string {
+func texts[T any](values []T) []string {
 	all := []string{}
 	for _, v := range values {
-		all = append(all, v.String())
+		all = append(all, fmt.Sprint(v))
 	}
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -132,9 +133,9 @@ func parseServerName(text string) (string, error) {
 
 // parseKind takes a kind of endpoints.
 func parseKind(text string) (export.EndpointKind, error) {
-	kind, ok := export.ParseKind(text)
-	if !ok {
-		return 0, fmt.Errorf("%s is not one of gateway, load-balancer, external-ips, node-ports, pods", safetext.Quote(text))
+	kind := export.EndpointKind(text)
+	if !slices.Contains(export.EndpointKinds(), kind) {
+		return "", fmt.Errorf("%s is not one of gateway, load-balancer, external-ips, node-ports, pods", safetext.Quote(text))
 	}
 	return kind, nil
 }

@@ -98,6 +98,6 @@ func (c *Claims) Judge(key string, v Verdict) Verdict {
 	}
 	v.Refusal = refusef(Conflict, "%s cannot have the name %s: %s has it, %s", key, safetext.Quote(v.Service.FQDN.String()), who, first.BeforeReason(v.Claim))
 	v.Refusal.Detail = first.Service + " has the name"
-	v.Service, v.Kind = nil, 0
+	v.Service, v.Kind = nil, ""
 	return v
 }

@@ -103,7 +103,7 @@ func compareAddresses(a, b federation.Address) int {
 func (t *translation) findEndpoints() *Finding {
 	order := t.Order
 	if len(order) == 0 {
-		order = []EndpointKind{Gateway, LoadBalancer, ExternalIPs, NodePorts, Pods}
+		order = EndpointKinds()
 	}
 	kinds := t.lookups()
 	var reasons []string
@@ -117,7 +117,7 @@ func (t *translation) findEndpoints() *Finding {
 			t.found, t.verdict.Kind = found, kind
 			return nil
 		}
-		reasons = append(reasons, kind.String()+": "+why)
+		reasons = append(reasons, string(kind)+": "+why)
 	}
 	return refusef(NoAddress, "the Service %s is reached by no kind of endpoints (%s)", t.serviceName(), strings.Join(reasons, "; "))
 }

@@ -5,7 +5,6 @@
 package export
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,33 +26,20 @@ const (
 
 // EndpointKind is a kind of endpoints: a way by which a Service is reached from outside
 // its cluster.
-type EndpointKind uint8
+type EndpointKind string
 
-// The kinds of endpoints, in the order in which they are tried by default.
+// The kinds of endpoints.
 const (
-	Gateway      EndpointKind = iota + 1 // addresses of Gateways with a route to the Service
-	LoadBalancer                         // status.loadBalancer
-	ExternalIPs                          // spec.externalIPs
-	NodePorts                            // addresses of nodes
-	Pods                                 // ready pods of a headless Service
+	Gateway      EndpointKind = "gateway"       // addresses of Gateways with a route to the Service
+	LoadBalancer EndpointKind = "load-balancer" // status.loadBalancer
+	ExternalIPs  EndpointKind = "external-ips"  // spec.externalIPs
+	NodePorts    EndpointKind = "node-ports"    // addresses of nodes
+	Pods         EndpointKind = "pods"          // ready pods of a headless Service
 )
 
-// kindNames is indexed by EndpointKind.
-var kindNames = [...]string{Gateway: "gateway", LoadBalancer: "load-balancer", ExternalIPs: "external-ips", NodePorts: "node-ports", Pods: "pods"}
-
-// ParseKind returns the kind that s names, such as load-balancer, and whether there
-// is one of that name.
-func ParseKind(s string) (EndpointKind, bool) {
-	i := slices.Index(kindNames[:], s)
-	return EndpointKind(max(i, 0)), i > 0 //nolint:gosec // an index of kindNames
-}
-
-// String returns the name of the kind as ParseKind reads it, or "" where k is no kind.
-func (k EndpointKind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return ""
+// EndpointKinds are all kinds, in the order in which they are tried by default.
+func EndpointKinds() []EndpointKind {
+	return []EndpointKind{Gateway, LoadBalancer, ExternalIPs, NodePorts, Pods}
 }
 
 // Rules are what the configuration says of a cluster, with the keys that a file has for it.
@@ -141,7 +127,7 @@ type Verdict struct {
 	Refusal  *Finding
 	Warnings []Finding // what was left out; in a fixed order
 
-	Kind  EndpointKind // of the endpoints; 0 when refused
+	Kind  EndpointKind // of the endpoints; empty when refused
 	Claim Claim
 
 	// Nodes and Slices report whether the nodes of the cluster, or EndpointSlices, were asked,

@@ -11,22 +11,6 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-func TestParseKind(t *testing.T) {
-	for kind := Gateway; kind <= Pods; kind++ {
-		if got, ok := ParseKind(kind.String()); got != kind || !ok {
-			t.Errorf("ParseKind(%q) = %v, %v", kind.String(), got, ok)
-		}
-	}
-	for _, s := range []string{"", "Gateway", "pod"} {
-		if got, ok := ParseKind(s); got != 0 || ok {
-			t.Errorf("ParseKind(%q) = %v, %v", s, got, ok)
-		}
-	}
-	if got := (Pods + 1).String(); got != "" {
-		t.Errorf("what is no kind is called %q", got)
-	}
-}
-
 func TestRouteNames(t *testing.T) {
 	w := read(t, `kind: HTTPRoute
 spec:

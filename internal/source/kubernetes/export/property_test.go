@@ -24,7 +24,7 @@ func TestTranslateRandom(t *testing.T) {
 		if v.Refusal != nil {
 			seen[string(v.Refusal.Rule)]++
 		}
-		seen[v.Kind.String()]++
+		seen[string(v.Kind)]++
 		for _, w := range v.Warnings {
 			seen[string(w.Rule)]++
 		}
@@ -40,8 +40,8 @@ func TestTranslateRandom(t *testing.T) {
 			t.Errorf("no case breaks the rule %s: %v", rule, seen)
 		}
 	}
-	for kind := Gateway; kind <= Pods; kind++ {
-		if seen[kind.String()] == 0 {
+	for _, kind := range EndpointKinds() {
+		if seen[string(kind)] == 0 {
 			t.Errorf("no case has endpoints of the kind %s: %v", kind, seen)
 		}
 	}
@@ -89,7 +89,7 @@ func (d dice) testCase() *testCase {
 	w := newTestCase()
 	w.rules.RoutablePods = !d.one(3)
 	if d.one(3) {
-		w.rules.Order = several(d, 6, func() EndpointKind { return EndpointKind(d.IntN(7)) })
+		w.rules.Order = several(d, 6, func() EndpointKind { return append(EndpointKinds(), "", "other")[d.IntN(7)] })
 	}
 	w.rules.Grants = several(d, 2, func() Grant {
 		return grant(pick(d, []string{"shop"}, []string{AnyNamespace}, []string{"pay", "edge"}),

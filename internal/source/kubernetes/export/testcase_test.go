@@ -3,6 +3,7 @@ package export
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,11 +104,10 @@ func read(t *testing.T, text string) *testCase {
 				w.rules.Grants = append(w.rules.Grants, grant(g.Namespaces, g.Names...))
 			}
 			for _, name := range kind.Order {
-				k, ok := ParseKind(name)
-				if !ok {
+				if !slices.Contains(EndpointKinds(), EndpointKind(name)) {
 					t.Fatalf("there is no kind %s", name)
 				}
-				w.rules.Order = append(w.rules.Order, k)
+				w.rules.Order = append(w.rules.Order, EndpointKind(name))
 			}
 			continue
 		case "ServiceExport":

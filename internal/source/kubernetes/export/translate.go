@@ -47,7 +47,7 @@ func (r Rules) Translate(in Input) Verdict {
 	v.Service = &t.service
 	for _, step := range []func() *Finding{t.checkExists, t.findAnnotations, t.findFQDN, t.findSANs, t.findPorts, t.addMetadata, t.findEndpoints, t.composeService} {
 		if v.Refusal = step(); v.Refusal != nil {
-			v.Service, v.Kind = nil, 0
+			v.Service, v.Kind = nil, ""
 			break
 		}
 	}
