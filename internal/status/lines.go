@@ -15,8 +15,7 @@ type explainedAnswer struct {
 	*NameExplanation
 	*BlockAnswer
 
-	Shown       []explainedAnswer // the answers, those last that another one comes before
-	Before      *BlockAnswer      // of a server block that CoreDNS asks before this one
+	Shown       []explainedAnswer // the answers, the one of the longest zone first
 	HolderState string            // of the owner of the service that has the name
 	Broken      string            // the rule that a refused service breaks
 	Correction  string            // what to do about it
@@ -30,15 +29,11 @@ type explainedAnswer struct {
 // to the line above them that does not: the answer of one server block or one catalog.
 func (w *NameExplanation) Lines() []string {
 	e := explainedAnswer{NameExplanation: w}
-	var over []explainedAnswer
 	for i := range w.Answers[:min(len(w.Answers), maxShown)] {
-		if a := w.explainAnswer(i); a.Before == nil {
-			e.Shown = append(e.Shown, a)
-		} else {
-			over = append(over, a)
-		}
+		e.Shown = append(e.Shown, w.explainAnswer(&w.Answers[i]))
 	}
-	e.Shown = append(e.Shown, over...)
+	// CoreDNS asks the server block with the longest zone.
+	slices.SortStableFunc(e.Shown, func(a, b explainedAnswer) int { return cmp.Compare(len(b.Zone), len(a.Zone)) })
 	if owner, r, refused := w.firstRefusal(nil); refused {
 		e.Broken, e.Correction = describeRefusal(owner, &r), r.Remedy()
 	}
@@ -58,10 +53,9 @@ func (w *NameExplanation) Lines() []string {
 	return textRenderer{w.Now}.renderLines(e)
 }
 
-// explainAnswer returns the data of the template for answer i.
-func (w *NameExplanation) explainAnswer(i int) explainedAnswer {
-	a := &w.Answers[i]
-	e := explainedAnswer{NameExplanation: w, BlockAnswer: a, Before: w.answerBefore(i), Remedies: remediesFor(a, Consumer)}
+// explainAnswer returns the data of the template for an answer.
+func (w *NameExplanation) explainAnswer(a *BlockAnswer) explainedAnswer {
+	e := explainedAnswer{NameExplanation: w, BlockAnswer: a, Remedies: remediesFor(a, Consumer)}
 	if at := holderOf(a); at >= 0 {
 		e.HolderState = a.Owners[at].State
 	}
@@ -100,38 +94,6 @@ func (h *NameHolder) Who() string {
 		return fmt.Sprintf("%s %s, which %s the name", nounFor(n, "owner"), joinWords(h.Owners), wordFor(n, "shares", "share"))
 	}
 	return fmt.Sprintf("service %s of owner %s", safetext.Quote(h.Service), PrintableWord(h.Owner))
-}
-
-// answerBefore returns the answer of a server block that CoreDNS asks before the one of an answer,
-// or nil: the name is in a longer zone of it, at a port of both.
-func (w *NameExplanation) answerBefore(i int) *BlockAnswer {
-	mine := keysOf(w.Answers[i].Servers, w.Name)
-	for j := range w.Answers {
-		for port, zone := range keysOf(w.Answers[j].Servers, w.Name) {
-			if own, shared := mine[port]; j != i && shared && len(own) < len(zone) {
-				return &w.Answers[j]
-			}
-		}
-	}
-	return nil
-}
-
-// keysOf returns the longest zone that contains a name, by transport and port. The keys of server
-// blocks look like dns://fed.example.:53.
-func keysOf(keys []string, name string) map[string]string {
-	zones := make(map[string]string)
-	for _, key := range keys {
-		transport, rest, _ := strings.Cut(key, "://")
-		colon := strings.LastIndexByte(rest, ':')
-		if colon < 0 {
-			continue
-		}
-		zone, port := rest[:colon], transport+rest[colon:]
-		if (zone == "." || strings.HasSuffix("."+name, "."+zone)) && len(zone) > len(zones[port]) {
-			zones[port] = zone
-		}
-	}
-	return zones
 }
 
 // maxInline is how many records stand in the first line.

