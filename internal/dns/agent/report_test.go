@@ -226,8 +226,8 @@ func TestServices(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("the catalog is %q", got)
 		}
-		for s := range w.agent.Catalog("nobody") {
-			t.Errorf("an owner that is not followed has %+v", s)
+		for s, err := range w.agent.Catalog("nobody") {
+			t.Errorf("an owner that is not followed has %+v, %v", s, err)
 		}
 	})
 }
