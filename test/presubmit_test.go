@@ -93,7 +93,7 @@ var leaves = []string{"internal/limits", "internal/moment", "internal/safetext",
 // mostLines is how large all wings together may be: lines of code without comments, blank lines,
 // tests and generated files. It is meant to fall. A commit that raises it says which feature
 // needs that, or deletes as much elsewhere.
-const mostLines = 44_587
+const mostLines = 42_826
 
 // wingOf returns the wing that a folder is of, or "".
 func wingOf(folder string) string {
