@@ -188,8 +188,8 @@ func (m *Importer) Why(_ context.Context, name string, _ uint16) (status.NameExp
 	slices.SortFunc(w.Imports, func(a, b status.ImportedName) int { return cmp.Compare(a.Object, b.Object) })
 	for _, f := range m.owners {
 		u := f.reportOwner(now)
-		p := status.PartOf(&u)
-		if f.events.AddTo(&p, isMeant); len(w.Imports) == 0 {
+		p := f.events.PartOf(&u, isMeant)
+		if len(w.Imports) == 0 {
 			fqdn, err := federation.ParseFQDN(name)
 			if err == nil {
 				p.NotImported = f.Import.Missed(fqdn)

@@ -192,13 +192,6 @@ func IsCalled(service, name string) bool {
 	return strings.EqualFold(strings.TrimSuffix(service, "."), strings.TrimSuffix(name, "."))
 }
 
-// PartOf returns what an owner has to do with any name.
-func PartOf(u *FollowedOwner) OwnerPart {
-	return OwnerPart{
-		ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt,
-	}
-}
-
 // GoneService is a service that was there, and is no more.
 type GoneService struct {
 	At      time.Time `json:"at"`

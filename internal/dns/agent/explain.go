@@ -25,7 +25,7 @@ func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) 
 	for _, i := range owners {
 		o := b.owners[i]
 		u := o.reportStatus(now)
-		p := status.PartOf(&u)
+		p := o.log.PartOf(&u, func(service, fqdn string) bool { return b.matchesName(i, service, fqdn, name) })
 		holds := h != nil && h.Owner == o.id
 		if holds && h.Stale {
 			h.StaleFrom = u.Lost
@@ -33,7 +33,6 @@ func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) 
 		if !holds && a.Is != domain.NameServer.String() { // otherwise nothing was left out
 			p.NotImported, p.NotAdmitted = b.leavesOut(i, name)
 		}
-		o.log.AddTo(&p, func(service, fqdn string) bool { return b.matchesName(i, service, fqdn, name) })
 		a.Owners = append(a.Owners, p)
 	}
 	return a
@@ -49,8 +48,7 @@ func (a *Agent) RefusedOwners(name string, answers []status.BlockAnswer, now tim
 			continue
 		}
 		u := o.reportStatus(now)
-		p := status.PartOf(&u)
-		o.log.AddTo(&p, func(service, fqdn string) bool {
+		p := o.log.PartOf(&u, func(service, fqdn string) bool {
 			_, above, _ := strings.Cut(withoutProtocol(name), ".") // of an instance
 			return status.IsCalled(service, name) || fqdn != "" && (fqdn == withoutProtocol(name) || fqdn == above)
 		})

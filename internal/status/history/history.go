@@ -120,9 +120,12 @@ func (l *ServiceLog) GoneServices() []status.GoneService {
 	return all
 }
 
-// AddTo adds to what an owner has to do with a name the refusals and the services that are gone of those that
-// are meant.
-func (l *ServiceLog) AddTo(p *status.OwnerPart, isMeant func(service, fqdn string) bool) {
+// PartOf returns what an owner has to do with a name: how the owner is, and of the services that are meant those
+// that were refused and those that are gone.
+func (l *ServiceLog) PartOf(u *status.FollowedOwner, isMeant func(service, fqdn string) bool) status.OwnerPart {
+	p := status.OwnerPart{
+		ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt,
+	}
 	for _, r := range l.Refusals() {
 		if isMeant(r.Service, r.FQDN) {
 			p.Refusals = append(p.Refusals, r)
@@ -133,6 +136,7 @@ func (l *ServiceLog) AddTo(p *status.OwnerPart, isMeant func(service, fqdn strin
 			p.Gone = append(p.Gone, g)
 		}
 	}
+	return p
 }
 
 // UpdateRate returns how often the owner's services change.
