@@ -5,14 +5,10 @@ import (
 	"context"
 	"iter"
 	"maps"
-	"net"
 	"os"
 	"slices"
-	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -21,11 +17,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
 
-// The bounds of a report.
-const (
-	mostProblems       = 20
-	mostEndpointsShown = 100
-)
+// mostProblems is how many problems a report has.
+const mostProblems = 20
 
 var _ page.ReportSource = (*Importer)(nil)
 
@@ -227,25 +220,6 @@ func (m *Importer) explainName(name types.NamespacedName, n *importedName) statu
 			e.Expires = o.owner.summary.Expires.UTC()
 		}
 	}
-	for _, there := range n.objects {
-		if m.config.Target.MCS && !m.isOurs(there) {
-			continue // what this cluster exports
-		}
-		switch there := there.(type) {
-		case *corev1.Service:
-			if there.Spec.ClusterIP != corev1.ClusterIPNone {
-				e.ClusterIP = there.Spec.ClusterIPs
-			}
-		case *discoveryv1.EndpointSlice:
-			for _, endpoint := range there.Endpoints {
-				if len(endpoint.Addresses) > 0 && len(there.Ports) > 0 && there.Ports[0].Port != nil {
-					e.Endpoints = append(e.Endpoints, net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*there.Ports[0].Port))))
-				}
-			}
-		}
-	}
-	slices.Sort(e.Endpoints)
-	e.Endpoints = e.Endpoints[:min(len(e.Endpoints), mostEndpointsShown)]
 	for _, p := range m.rivalsOf(n) {
 		e.Rivals = append(e.Rivals, status.RivalService{Owner: p.Owner, Service: p.Service, FQDN: p.FQDN, Rule: p.Rule})
 	}

@@ -56,13 +56,11 @@ type ImportProblem struct {
 // ImportedName is what an importer has under one name. A Problem says why its objects are not
 // those of the Service here.
 type ImportedName struct {
-	Object    string   `json:"object"` // NAMESPACE/NAME
-	Kind      string   `json:"kind"`   // Service or ServiceImport
-	Owner     string   `json:"owner,omitempty"`
-	Service   string   `json:"service,omitempty"`
-	FQDN      string   `json:"fqdn,omitempty"`
-	ClusterIP []string `json:"clusterIPs,omitempty"` // of the Service
-	Endpoints []string `json:"endpoints,omitempty"`  // ADDRESS:PORT, as they are written, 100 at most
+	Object  string `json:"object"` // NAMESPACE/NAME
+	Kind    string `json:"kind"`   // Service or ServiceImport
+	Owner   string `json:"owner,omitempty"`
+	Service string `json:"service,omitempty"`
+	FQDN    string `json:"fqdn,omitempty"`
 
 	Stale   bool      `json:"stale,omitempty"`  // the owner is lost
 	Expires time.Time `json:"expires,omitzero"` // when the objects go, if stale

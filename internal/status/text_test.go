@@ -247,11 +247,10 @@ func TestLinesOfImporter(t *testing.T) {
 	synced := OwnerPart{ID: "mesh-a", State: "synced", Known: true, Since: ago(time.Hour)}
 	lost := OwnerPart{ID: "mesh-b", State: "stale", Known: true, Since: ago(time.Hour), Expires: now.Add(23 * time.Hour), Failure: "Unavailable: connection refused"}
 	web := ImportedName{
-		Object: "fed/web", Kind: "Service", Owner: "mesh-a", Service: "web", FQDN: "web.a.fed.example.", ClusterIP: []string{"10.96.0.7"}, Endpoints: []string{"192.0.2.1:443", "[2001:db8::1]:443"},
+		Object: "fed/web", Kind: "Service", Owner: "mesh-a", Service: "web", FQDN: "web.a.fed.example.",
 	}
 	taken, stale, kept, pending := web, web, ImportedName{Object: "fed/web", Kind: "Service", Kept: true}, web
 	taken.Problem = &ImportProblem{At: ago(time.Minute), Reason: ImportNameTaken, Rule: "fed/web is an object of somebody else"}
-	taken.ClusterIP, taken.Endpoints = nil, nil
 	stale.Owner, stale.Stale, stale.Expires = "mesh-b", true, now.Add(23*time.Hour)
 	stale.Rivals = []RivalService{{Owner: "mesh-a", Service: "web2", FQDN: "web.a.fed.example.", Rule: "service web of mesh-b is older"}}
 	pending.Pending, pending.Stale = true, true
