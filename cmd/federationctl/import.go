@@ -52,9 +52,9 @@ func importServices(ctx context.Context, name string, dryRun bool, stdout io.Wri
 	if err != nil {
 		return configFailure(name, err)
 	}
-	all := importerConfig(name, c, logger)
-	all.DryRun = dryRun
-	i, err := importer.New(ctx, all)
+	i, err := importer.New(ctx, importer.Config{
+		Owners: c.Owners, Identity: c.Identity, Target: c.Kubernetes, Persist: c.Persist, DryRun: dryRun, Version: buildVersion(), Logger: logger,
+	})
 	if e, ok := errors.AsType[importer.Error](err); ok {
 		err = serve.Error(e)
 	}
@@ -89,13 +89,6 @@ func readImport(name string) (config.ImportConfig, error) {
 	}
 	c.ResolvePaths(filepath.Dir(name))
 	return c, nil
-}
-
-// importerConfig returns what the file with a name says, as the importer takes it.
-func importerConfig(name string, c config.ImportConfig, logger *slog.Logger) importer.Config {
-	return importer.Config{
-		Owners: c.Owners, Identity: c.Identity, Target: c.Kubernetes, Persist: c.Persist, File: name, Version: buildVersion(), Logger: logger,
-	}
 }
 
 // configFailure returns why a process with a configuration file cannot start, and what to change in it.

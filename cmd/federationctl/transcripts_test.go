@@ -171,15 +171,15 @@ type importing struct{ manyOwners }
 func (i *importing) Status() status.Status {
 	s := i.manyOwners.Status()
 	s.Role, s.Imports = status.Importer, &status.Imports{
-		Cluster: "https://10.96.0.1:443", Namespace: "fed", As: "services", Leads: true, Leader: "import-0", Written: 123455, Kept: 12,
-		Refused: map[string]int{status.ImportNameTaken: 1}, Problems: []status.ImportProblem{i.problem()},
+		Cluster: "https://10.96.0.1:443", Namespace: "fed", Leads: true, Leader: "import-0", Services: map[string]int{status.ImportWritten: 123455, status.ImportKept: 12},
+		Refused: map[string]int{status.ImportNameTaken: 1}, Problems: []status.ImportedService{i.problem()},
 	}
 	return s
 }
 
-func (*importing) problem() status.ImportProblem {
-	return status.ImportProblem{
-		At: askedAt.Add(-time.Minute), Owner: "mesh-a.example:8008", Service: "shop", FQDN: "shop.fed.example.", Object: "fed/shop", Reason: status.ImportNameTaken, Rule: "there is a Service fed/shop that somebody else has made",
+func (*importing) problem() status.ImportedService {
+	return status.ImportedService{
+		Since: askedAt.Add(-time.Minute), Owner: "mesh-a.example:8008", Service: "shop", FQDN: "shop.fed.example.", Object: "fed/shop", State: status.ImportNameTaken, Rule: "there is a Service fed/shop that somebody else has made",
 	}
 }
 
@@ -189,7 +189,7 @@ func (i *importing) Why(_ context.Context, name string, _ uint16) (status.NameEx
 		why.Refused = append(why.Refused, status.OwnerPart{ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt})
 	}
 	if problem := i.problem(); name == problem.FQDN {
-		why.Imports = []status.ImportedName{{Object: problem.Object, Kind: "Service", Owner: problem.Owner, Service: problem.Service, FQDN: problem.FQDN, Problem: &problem}}
+		why.Imports = []status.ImportedService{problem}
 	}
 	return why, nil
 }

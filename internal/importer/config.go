@@ -19,7 +19,6 @@ type Config struct {
 
 	DryRun bool // the objects are printed, and no cluster is asked: see Importer.DryRun
 
-	File    string       // that this was read from, for the status
 	Version string       // of this program
 	Logger  *slog.Logger // nil: nothing is logged
 }

@@ -43,24 +43,15 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 		}
 	}
 	stop() // so that nothing changes from now on
-	explain := func(refused []status.ImportProblem) {
-		slices.SortFunc(refused, func(a, b status.ImportProblem) int { return cmp.Compare(a.Service, b.Service) })
-		for _, p := range refused {
-			fmt.Fprintf(out, "# service %q of owner %s is not imported: %s\n", p.Service, p.Owner, p.Rule)
-		}
-	}
-	for _, f := range m.owners {
-		explain(f.unnamed())
-	}
 	for _, name := range slices.SortedFunc(maps.Keys(m.names), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
 		n := m.names[name]
-		p := m.planName(ctx, name, n, metav1.OwnerReference{})
-		for ; p.begun; p = m.planName(ctx, name, n, metav1.OwnerReference{}) {
+		p := plan{begun: true}
+		for p.begun {
+			p = m.planName(ctx, name, n, metav1.OwnerReference{})
 			for _, o := range p.wanted {
 				m.noteObject(o, false) // as if the API server had taken it
 			}
 		}
-		explain(m.rivalsOf(n))
 		if p.rule != "" {
 			fmt.Fprintf(out, "# %s: %s\n", name, p.rule)
 		}
@@ -69,6 +60,12 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 			if err := writeYAML(out, o); err != nil {
 				return err
 			}
+		}
+	}
+	services := slices.SortedFunc(m.reportServices, func(a, b status.ImportedService) int { return cmp.Compare(a.Service, b.Service) })
+	for _, s := range services {
+		if s.Rule != "" {
+			fmt.Fprintf(out, "# service %q of owner %s is not imported: %s\n", s.Service, s.Owner, s.Rule)
 		}
 	}
 	return nil

@@ -65,7 +65,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/hostname"
 	"github.com/hamlet-federation/coredns-federation/internal/kube"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
-	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/internal/stream"
 )
 
@@ -116,10 +115,14 @@ type clusterProblem struct {
 type importedName struct {
 	offers  sets.Set[*offer]
 	objects map[objectKey]object // that are there, of the importer and of others
-	holder  *offer               // that the objects were written for last
 	changed time.Time            // since when the objects may not be as they should be; zero: they are
-	kept    bool                 // they are of a service that may still be offered
-	refused *status.ImportProblem
+	refused refusal              // zero: they could be written
+}
+
+// refusal is why the objects of a name are not those that they should be.
+type refusal struct {
+	since        time.Time
+	reason, rule string // as State and Rule of status.ImportedService
 }
 
 // objectKey names an object of a kind.
@@ -266,6 +269,7 @@ func (m *Importer) lead(ctx context.Context) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstPause, longestPause))
 	m.mu.Lock()
 	m.queue, m.anchor, m.losses = queue, nil, ""
+	m.enqueueAll()
 	m.mu.Unlock()
 	var running sync.WaitGroup
 	for range workers {

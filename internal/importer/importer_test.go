@@ -224,8 +224,8 @@ func TestOwnerLost(t *testing.T) {
 		s.own(many(20)...)
 		time.Sleep(2 * time.Minute)
 		s.wrote("the owner is back", "PUT configmaps/federation-import")
-		if got := m.Status().Imports; got.Written != 20 || len(got.Refused) > 0 {
-			t.Errorf("written %d, refused %v", got.Written, got.Refused)
+		if got := m.Status().Imports; got.Services[status.ImportWritten] != 20 || len(got.Refused) > 0 {
+			t.Errorf("written %d, refused %v", got.Services[status.ImportWritten], got.Refused)
 		}
 		s.stop()
 		time.Sleep(retention - time.Second)
@@ -297,8 +297,8 @@ func TestRestartAndLess(t *testing.T) {
 				s.own(many(test.left)...)
 				m, stop := s.run()
 				time.Sleep(time.Minute)
-				if got := m.Status().Imports; got.Kept != test.kept || got.Written != test.left || got.Pending > 0 {
-					t.Errorf("kept %d, written %d, pending %d, want %d, %d, 0", got.Kept, got.Written, got.Pending, test.kept, test.left)
+				if got := m.Status().Imports.Services; got[status.ImportKept] != test.kept || got[status.ImportWritten] != test.left || got[status.ImportPending] > 0 {
+					t.Errorf("%v, want %d kept, %d written, 0 pending", got, test.kept, test.left)
 				}
 				if n := s.count(); n != 2+2*(test.left+test.kept) {
 					t.Errorf("there are %d objects", n)
@@ -365,7 +365,7 @@ func TestServerAway(t *testing.T) {
 		must.Get(s.registry.Upsert(at("late.fed.example", "192.0.2.1")))(t)
 		must.Get(s.registry.Upsert(at("s00.fed.example", "192.0.2.9")))(t)
 		time.Sleep(5 * time.Second)
-		if u := m.Status(); u.Imports.Failure == "" || u.Imports.Pending == 0 {
+		if u := m.Status(); u.Imports.Failure == "" || u.Imports.Services[status.ImportPending] == 0 {
 			t.Errorf("the status says %+v", u.Imports)
 		}
 		time.Sleep(time.Minute)
@@ -376,7 +376,7 @@ func TestServerAway(t *testing.T) {
 		s.api.setAway(false)
 		time.Sleep(time.Minute)
 		s.wrote("it is back", "POST endpointslices/late-v4-https-443", "POST endpointslices/s02-v4-https-443", "POST services/late", "PUT endpointslices/s00-v4-https-443")
-		if u := m.Status(); u.Imports.Failure != "" || u.Imports.Pending > 0 || u.Imports.Written != 4 {
+		if u := m.Status(); u.Imports.Failure != "" || u.Imports.Services[status.ImportPending] > 0 || u.Imports.Services[status.ImportWritten] != 4 {
 			t.Errorf("the status says %+v", u.Imports)
 		}
 		s.api.setAnswer(func(method, _ string) int {
@@ -451,7 +451,7 @@ func TestForeignConfigMap(t *testing.T) {
 		m, _ := s.run()
 		time.Sleep(time.Minute)
 		s.wrote("somebody has it")
-		if got := m.Status().Imports; !strings.Contains(got.Failure, "no importer has made") || got.Pending != 2 {
+		if got := m.Status().Imports; !strings.Contains(got.Failure, "no importer has made") || got.Services[status.ImportPending] != 2 {
 			t.Errorf("the status says %+v", got)
 		}
 		s.api.change(func() { s.api.remove("configmaps/federation-import") })
@@ -509,11 +509,11 @@ func TestRivals(t *testing.T) {
 			t.Errorf("refused are %v", got)
 		}
 		w := must.Get(m.Why(t.Context(), "a.b.fed.example.", dns.TypeA))(t)
-		if len(w.Imports) != 1 || w.Imports[0].Rivals[0].FQDN != "a.b.fed.example." {
+		if len(w.Imports) != 1 || w.Imports[0].State != status.ImportRival || !strings.Contains(w.Imports[0].Rule, "a-b.fed.example. of owner mesh-a") {
 			t.Errorf("why: %+v", w.Imports)
 		}
 		w = must.Get(m.Why(t.Context(), "0.fed.example.", dns.TypeA))(t)
-		if len(w.Imports) != 1 || w.Imports[0].Problem.Reason != status.ImportInvalidName {
+		if len(w.Imports) != 1 || w.Imports[0].State != status.ImportInvalidName {
 			t.Errorf("why: %+v", w.Imports)
 		}
 		s.registry.Delete(at("a-b.fed.example", "192.0.2.1").Name)

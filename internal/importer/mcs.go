@@ -137,17 +137,13 @@ func (m *Importer) planImport(ctx context.Context, name types.NamespacedName, n 
 	parts := m.partsOf(name, n)
 	export, service := n.exported(name)
 	p.there = maps.Clone(n.objects)
-	n.kept, n.holder = false, nil
+	kept := false
 	for key, o := range p.there {
-		if until, kept := m.keptUntil(n, o); kept {
+		if until, is := m.keptUntil(n, o); is {
 			delete(p.there, key) // stays as it is
-			n.kept, p.again = true, earlier(p.again, time.Until(until))
+			kept, p.again = true, earlier(p.again, time.Until(until))
 		}
 	}
-	for _, part := range parts {
-		n.holder = cmp.Or(n.holder, part.offer)
-	}
-	kept := n.kept
 	m.mu.Unlock()
 
 	merged, conflicts := mergeParts(parts)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/mcs"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/network/simulation"
 )
@@ -140,7 +141,7 @@ func TestServiceImport(t *testing.T) {
 		if diff := cmp.Diff(wantLabels, slice.Labels); diff != "" || slice.Endpoints[0].Addresses[0] != "192.0.2.1" || *slice.Ports[0].Port != 5300 || slice.OwnerReferences[0].UID != i.UID {
 			t.Errorf("slice %+v, labels (-want +got):\n%s", slice, diff)
 		}
-		if r := m.Status().Imports; r.Written != 1 || r.As != "mcs" || len(r.Refused) > 0 {
+		if r := m.Status().Imports; r.Services[status.ImportWritten] != 1 || len(r.Refused) > 0 {
 			t.Errorf("status %+v", r)
 		}
 		must.Get(s.registry.Upsert(exported("west", "192.0.2.2", 1, more)))(t)
@@ -252,7 +253,7 @@ func TestServiceImportKept(t *testing.T) {
 		if writes := s.api.take(); len(writes) != 1 || !strings.HasPrefix(writes[0], "PUT endpointslices/"+derived+"-east-") {
 			t.Errorf("after a change of the own cluster: %v", writes)
 		}
-		if i := s.imported(); len(i.Status.Clusters) != 3 || m.Status().Imports.Kept != 1 {
+		if i := s.imported(); len(i.Status.Clusters) != 3 || m.Status().Imports.Services[status.ImportKept] != 1 {
 			t.Errorf("ServiceImport %+v, status %+v", i.Status, m.Status().Imports)
 		}
 		if after, _ := s.conflict(); after != before || after != "TrafficDistributionConflict" {
@@ -279,7 +280,7 @@ func TestForeignServiceImport(t *testing.T) {
 		m, _ := s.run()
 		time.Sleep(time.Minute)
 		s.wrote("a foreign ServiceImport", "POST configmaps/federation-import")
-		if r := m.Status().Imports; len(r.Problems) != 1 || r.Problems[0].Reason != "name_taken" || r.Problems[0].Owner != "mesh-a" {
+		if r := m.Status().Imports; len(r.Problems) != 1 || r.Problems[0].State != "name_taken" || r.Problems[0].Owner != "mesh-a" {
 			t.Errorf("status %+v", r)
 		}
 		s.api.change(func() { s.api.remove("serviceimports/web") })
@@ -303,7 +304,7 @@ func TestServiceImportWithoutNamespace(t *testing.T) {
 		m, _ := s.run()
 		time.Sleep(time.Minute)
 		s.wrote("no namespace", "POST configmaps/federation-import")
-		if r := m.Status().Imports; len(r.Problems) != 1 || r.Problems[0].Reason != "no_namespace" || r.Failure != "" {
+		if r := m.Status().Imports; len(r.Problems) != 1 || r.Problems[0].State != "no_namespace" || r.Failure != "" {
 			t.Errorf("status %+v", r)
 		}
 		s.api.mu.Lock()

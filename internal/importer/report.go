@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"os"
+	"path"
 	"slices"
 	"time"
 
@@ -17,39 +18,31 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
 
-// mostProblems is how many problems a report has.
-const mostProblems = 20
+// The bounds of a report.
+const (
+	mostProblems  = 20
+	mostExplained = 100
+)
 
 var _ page.ReportSource = (*Importer)(nil)
 
-// waitingFor returns what the importer waits for before it is ready, as far as this replica can say: one that
-// does not lead only knows the owners.
-func (m *Importer) waitingFor() (waiting []string) {
+// Status implements page.ReportSource. A replica that does not lead is ready once it knows the owners and the
+// leader.
+func (m *Importer) Status() status.Status {
+	now := time.Now()
+	s := status.Status{Role: status.Importer, Version: m.config.Version, Host: status.Hostname(), PID: os.Getpid(), Now: now.UTC(), Began: m.began.UTC()}
 	for _, f := range m.owners {
-		if s := f.mirror.Status(); !s.Known {
-			waiting = append(waiting, "the first complete catalog of owner "+f.Name)
+		u := f.reportOwner(now)
+		if s.Owners = append(s.Owners, u); !u.Known {
+			s.Waiting = append(s.Waiting, "the first complete catalog of owner "+f.Name)
 		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.leader == "" || m.queue != nil && !m.listed {
-		waiting = append(waiting, "the API server")
+		s.Waiting = append(s.Waiting, "the API server")
 	}
-	return waiting
-}
-
-// Status implements page.ReportSource.
-func (m *Importer) Status() status.Status {
-	now, waiting := time.Now(), m.waitingFor()
-	s := status.Status{
-		Role: status.Importer, Version: m.config.Version, Host: status.Hostname(), PID: os.Getpid(), Now: now.UTC(), Began: m.began.UTC(),
-		Ready: len(waiting) == 0, Waiting: waiting,
-	}
-	for _, f := range m.owners {
-		s.Owners = append(s.Owners, f.reportOwner(now))
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	s.Ready = len(s.Waiting) == 0
 	s.Imports = m.reportImports()
 	return s
 }
@@ -63,80 +56,97 @@ func (f *followedOwner) reportOwner(now time.Time) status.FollowedOwner {
 	return u
 }
 
-// reportImports returns what has become of the names. The caller holds mu.
+// reportImports returns what has become of the services. The caller holds mu.
 func (m *Importer) reportImports() *status.Imports {
 	r := &status.Imports{
-		Config: m.config.File, Cluster: m.server, Namespace: m.config.Target.Namespace, As: "services",
-		Leads: m.queue != nil, Leader: m.leader, Refused: make(map[string]int), Requests: maps.Clone(m.codes),
-	}
-	if m.config.Target.MCS {
-		r.As, r.Namespace = "mcs", ""
+		Cluster: m.server, Namespace: m.config.Target.Namespace, Leads: m.queue != nil, Leader: m.leader,
+		Services: make(map[string]int), Refused: make(map[string]int), Requests: maps.Clone(m.codes),
 	}
 	for of, t := range m.trouble {
 		if r.Failure == "" || t.since.Before(r.Since) {
 			r.Failure, r.Since = of+": "+t.err.Error(), t.since.UTC()
 		}
 	}
-	for _, f := range m.owners {
-		r.Problems = append(r.Problems, f.unnamed()...)
-	}
-	for _, n := range m.names {
-		if n.refused != nil {
-			r.Problems = append(r.Problems, *n.refused)
+	for s := range m.reportServices {
+		if s.Rule != "" {
+			r.Refused[s.State]++
+			r.Problems = append(r.Problems, s)
+			continue
 		}
-		r.Problems = append(r.Problems, m.rivalsOf(n)...)
-		switch {
-		case !r.Leads:
-		case n.kept:
-			r.Kept++
-		case !n.changed.IsZero():
-			if r.Pending++; r.PendingSince.IsZero() || n.changed.Before(r.PendingSince) {
-				r.PendingSince = n.changed.UTC()
-			}
-		case n.holder != nil && n.refused == nil:
-			r.Written++
+		r.Services[s.State]++
+		if s.State == status.ImportPending && (r.PendingSince.IsZero() || s.Since.Before(r.PendingSince)) {
+			r.PendingSince = s.Since
 		}
 	}
-	for _, p := range r.Problems {
-		r.Refused[p.Reason]++
-	}
-	slices.SortFunc(r.Problems, func(a, b status.ImportProblem) int {
-		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Service, b.Service))
+	slices.SortFunc(r.Problems, func(a, b status.ImportedService) int {
+		return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Service, b.Service))
 	})
 	r.Problems = r.Problems[:min(len(r.Problems), mostProblems)]
 	return r
 }
 
-// problem returns a problem of an offer. The caller holds mu.
-func (o *offer) problem(reason, rule string) status.ImportProblem {
-	p := status.ImportProblem{
-		At: time.Unix(int64(o.updated), 0).UTC(), Owner: o.owner.Name, Service: o.service.Name(), FQDN: o.service.FQDN(), Reason: reason, Rule: rule,
-	}
-	if o.name.Name != "" {
-		p.Object = o.name.String()
-	}
-	return p
-}
-
-// unnamed returns which services of the owner make no objects, as their names are not valid. The caller
-// holds mu.
-func (f *followedOwner) unnamed() (all []status.ImportProblem) {
-	for _, o := range f.offers {
-		if o.rule != "" {
-			all = append(all, o.problem(status.ImportInvalidName, o.rule))
+// reportServices yields what has become of each service that an owner offers, and of objects that are of none. The
+// caller holds mu.
+func (m *Importer) reportServices(yield func(status.ImportedService) bool) {
+	for _, f := range m.owners {
+		for _, o := range f.offers {
+			if !yield(m.reportOffer(o)) {
+				return
+			}
 		}
 	}
-	return all
-}
-
-// rivalsOf returns which services do not have the name that they lead to. The caller holds mu.
-func (m *Importer) rivalsOf(n *importedName) (all []status.ImportProblem) {
-	for o := range n.offers {
-		if n.holder != nil && n.holder != o && !m.config.Target.MCS {
-			all = append(all, o.problem(status.ImportRival, "another service has the name of the objects already"))
+	for name, n := range m.names {
+		s := m.reportName(name)
+		if (s.State == status.ImportKept || len(n.offers) == 0 && s.State != "") && !yield(s) {
+			return
 		}
 	}
-	return all
+}
+
+// reportOffer returns what has become of an offer. The caller holds mu.
+func (m *Importer) reportOffer(o *offer) (s status.ImportedService) {
+	updated := time.Unix(int64(o.updated), 0).UTC()
+	if o.rule != "" {
+		s = status.ImportedService{State: status.ImportInvalidName, Since: updated, Rule: o.rule}
+	} else {
+		s = m.reportName(o.name)
+		n := m.names[o.name]
+		there := n.service(o.name)
+		switch {
+		case !m.config.Target.MCS && m.isOurs(there) && n.offerOf(there) != o:
+			s.State, s.Since, s.Rule = status.ImportRival, updated, "the objects of the name are those of the service at "+s.FQDN+" of owner "+s.Owner
+		case s.State == status.ImportWritten && o.isStale():
+			s.State = status.ImportStale
+		case s.State == status.ImportKept: // others of the ServiceImport
+			s.State = status.ImportWritten
+		}
+	}
+	s.Owner, s.Service, s.FQDN = o.owner.Name, o.service.Name(), o.service.FQDN()
+	return s
+}
+
+// reportName returns what has become of a name, with the service that its objects are of. Without a state, there are
+// none. The caller holds mu.
+func (m *Importer) reportName(name types.NamespacedName) status.ImportedService {
+	n, s := m.names[name], status.ImportedService{Object: name.String()}
+	for _, there := range n.objects {
+		if m.isOurs(there) && s.State != status.ImportKept {
+			of := there.GetAnnotations()
+			s.Owner, s.Service, s.FQDN, s.State = of[ownerKey], of[serviceAnnotation], of[fqdnAnnotation], status.ImportWritten
+			if _, kept := m.keptUntil(n, there); kept {
+				s.State = status.ImportKept
+			}
+		}
+	}
+	switch {
+	case m.queue == nil:
+		s.State = status.ImportStandby
+	case n.refused.reason != "":
+		s.State, s.Since, s.Rule = n.refused.reason, n.refused.since, n.refused.rule
+	case !n.changed.IsZero():
+		s.State, s.Since = status.ImportPending, n.changed.UTC()
+	}
+	return s
 }
 
 // Catalog implements page.ReportSource.
@@ -165,63 +175,24 @@ func (m *Importer) Why(_ context.Context, name string, _ uint16) (status.NameExp
 	w := status.NameExplanation{Role: status.Importer, Now: now.UTC(), Name: name}
 	isMeant := func(service, fqdn string) bool { return fqdn == name || status.IsCalled(service, name) }
 	m.mu.Lock()
-	for of, n := range m.names {
-		if status.IsCalled(of.Name, name) || status.IsCalled(of.String(), name) || n.hasOffer(isMeant) {
-			w.Imports = append(w.Imports, m.explainName(of, n))
-		}
-	}
-	for _, f := range m.owners {
-		for _, p := range f.unnamed() {
-			if isMeant(p.Service, p.FQDN) {
-				w.Imports = append(w.Imports, status.ImportedName{Kind: m.objectKind(), Owner: p.Owner, Service: p.Service, FQDN: p.FQDN, Problem: &p})
-			}
+	for s := range m.reportServices {
+		if isMeant(s.Service, s.FQDN) || isMeant(s.Object, "") || isMeant(path.Base(s.Object), "") {
+			w.Imports = append(w.Imports, s)
 		}
 	}
 	m.mu.Unlock()
-	slices.SortFunc(w.Imports, func(a, b status.ImportedName) int { return cmp.Compare(a.Object, b.Object) })
+	slices.SortFunc(w.Imports, func(a, b status.ImportedService) int { // what is written first
+		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Service, b.Service))
+	})
+	w.Imports = w.Imports[:min(len(w.Imports), mostExplained)]
+	fqdn, err := federation.ParseFQDN(name)
 	for _, f := range m.owners {
 		u := f.reportOwner(now)
 		p := f.events.PartOf(&u, isMeant)
-		if len(w.Imports) == 0 {
-			fqdn, err := federation.ParseFQDN(name)
-			if err == nil {
-				p.NotImported = f.Import.Missed(fqdn)
-			}
+		if err == nil && len(w.Imports) == 0 {
+			p.NotImported = f.Import.Missed(fqdn)
 		}
 		w.Refused = append(w.Refused, p)
 	}
 	return w, nil
-}
-
-// hasOffer reports whether a service is meant of those that lead to the name.
-func (n *importedName) hasOffer(isMeant func(service, fqdn string) bool) bool {
-	for o := range n.offers {
-		if isMeant(o.service.Name(), o.service.FQDN()) {
-			return true
-		}
-	}
-	return false
-}
-
-// objectKind returns what a service becomes.
-func (m *Importer) objectKind() string {
-	if m.config.Target.MCS {
-		return "ServiceImport"
-	}
-	return "Service"
-}
-
-// explainName returns what became of the offers of a name. The caller holds mu.
-func (m *Importer) explainName(name types.NamespacedName, n *importedName) status.ImportedName {
-	e := status.ImportedName{Object: name.String(), Kind: m.objectKind(), Kept: n.kept, Pending: m.queue != nil && !n.changed.IsZero(), Problem: n.refused}
-	if o := n.holder; o != nil {
-		e.Owner, e.Service, e.FQDN, e.Stale = o.owner.Name, o.service.Name(), o.service.FQDN(), o.isStale()
-		if e.Stale {
-			e.Expires = o.owner.summary.Expires.UTC()
-		}
-	}
-	for _, p := range m.rivalsOf(n) {
-		e.Rivals = append(e.Rivals, status.RivalService{Owner: p.Owner, Service: p.Service, FQDN: p.FQDN, Rule: p.Rule})
-	}
-	return e
 }

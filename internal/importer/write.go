@@ -90,17 +90,12 @@ func isDefinite(err error) bool {
 
 // refuse records why a name has not the objects that it should have. The caller holds mu.
 func (m *Importer) refuse(n *importedName, name types.NamespacedName, reason, rule string) {
-	p := &status.ImportProblem{}
-	if n.holder != nil {
-		*p = n.holder.problem(reason, rule)
-	}
-	p.At, p.Object, p.Reason, p.Rule = time.Now().UTC(), name.String(), reason, rule
-	if n.refused != nil && n.refused.Reason == reason {
-		p.At = n.refused.At
-	} else {
+	since := n.refused.since
+	if n.refused.reason != reason {
+		since = time.Now().UTC()
 		m.log.Warn("a service is not written", "object", name.String(), "reason", reason, "rule", rule)
 	}
-	n.refused = p
+	n.refused = refusal{since, reason, rule}
 }
 
 // plan is what becomes of the objects of a name: those there are to be as those wanted, which are written in
@@ -111,7 +106,7 @@ type plan struct {
 	begun  bool          // more is wanted as soon as these are there, because it refers to them
 	again  time.Duration // when to look again although nothing has changed; 0: never
 
-	reason, rule string // why the name has not the objects that it should have, as those of status.ImportProblem
+	reason, rule string // why the name has not the objects that it should have, as those of a refusal
 
 	clusterSet // with ServiceImports
 }
@@ -156,21 +151,19 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 	case p.reason != "":
 		m.refuse(n, name, p.reason, p.rule)
 	default:
-		n.refused = nil
+		n.refused = refusal{}
 	}
 	return p.again, err
 }
 
-// planName returns what becomes of the objects of a name, and notes which offer has the name. Objects that
-// the ConfigMap owns refer to it as said.
+// planName returns what becomes of the objects of a name. Objects that the ConfigMap owns refer to it as said.
 func (m *Importer) planName(ctx context.Context, name types.NamespacedName, n *importedName, owned metav1.OwnerReference) (p plan) {
 	if m.config.Target.MCS {
 		return m.planImport(ctx, name, n)
 	}
 	m.mu.Lock()
 	until, kept := m.keptUntil(n, n.service(name))
-	n.holder, n.kept = m.chooseOffer(n, name), kept
-	o, service := n.holder, n.service(name)
+	o, service := m.chooseOffer(n, name), n.service(name)
 	var offered packed.Service
 	if o != nil {
 		offered = o.service

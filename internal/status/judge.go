@@ -480,13 +480,13 @@ func (i *Imports) Judge(now time.Time) (v Judgement, state string) {
 		if len(i.Problems) > 0 {
 			newest, remedy = " The newest: "+i.Problems[0].describe()+".", i.Problems[0].Remedy()
 		}
-		v.addCondition(importRefused.withRemedy(remedy), CountNoun(n, "name"), joinCounts(i.Refused), newest)
+		v.addCondition(importRefused.withRemedy(remedy), CountNoun(n, "service"), joinCounts(i.Refused), newest)
 	}
-	if waits := now.Sub(i.PendingSince); i.Pending > 0 && !i.PendingSince.IsZero() && waits > late {
-		v.addCondition(importPending, CountNoun(i.Pending, "name")+" "+wordFor(i.Pending, "has", "have")+" been", FormatSpan(waits))
+	if waits, n := now.Sub(i.PendingSince), i.Services[ImportPending]; n > 0 && waits > late {
+		v.addCondition(importPending, CountNoun(n, "service")+" "+wordFor(n, "has", "have")+" been", FormatSpan(waits))
 	}
-	if i.Kept > 0 {
-		v.addCondition(importKept, CountNoun(i.Kept, "name"))
+	if n := i.Services[ImportKept]; n > 0 {
+		v.addCondition(importKept, CountNoun(n, "service"))
 	}
 	switch {
 	case len(v.Findings) > 0:
@@ -642,7 +642,7 @@ func (s *Status) Rows() (rows []TableRow) {
 		if len(v.Findings) == 0 {
 			note = i.describeWriter()
 		}
-		add(TableRow{Judgement: v, Name: "cluster " + PrintableWord(i.Cluster), State: state, Since: i.Since, Services: i.Written, Note: note, Imports: i})
+		add(TableRow{Judgement: v, Name: "cluster " + PrintableWord(i.Cluster), State: state, Since: i.Since, Services: sumCounts(i.Services), Note: note, Imports: i})
 	}
 	if s.Publisher != nil {
 		if v := s.Publisher.Judge(s.Now); v.Level > Well {

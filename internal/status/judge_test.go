@@ -179,13 +179,13 @@ func TestJudge(t *testing.T) {
 		"import retried":  {imported(FollowedOwner{State: "parked", NextAttempt: now}), []Condition{importedRetried}},
 		"import damaged":  {imported(FollowedOwner{State: "connecting", Damage: "x"}), []Condition{importedDamaged, importedConnecting}},
 		"import no state": {imported(FollowedOwner{State: "damaged"}), []Condition{ownerUnknown}},
-		"written":         {objects(Imports{Leads: true, Written: 1, Pending: 2}), nil},
+		"written":         {objects(Imports{Leads: true, Services: map[string]int{ImportWritten: 1, ImportPending: 2}, PendingSince: now}), nil},
 		"standby":         {objects(Imports{Leader: "b"}), nil},
 		"no leader":       {objects(Imports{}), []Condition{importLeaderless}},
-		"cluster away":    {objects(Imports{Failure: "x", Kept: 1}), []Condition{importAway, importKept}},
+		"cluster away":    {objects(Imports{Failure: "x", Services: map[string]int{ImportKept: 1}}), []Condition{importAway, importKept}},
 		"not written":     {objects(Imports{Leads: true, Refused: map[string]int{ImportRival: 2}}), []Condition{importRefused}},
-		"pending":         {objects(Imports{Leads: true, Pending: 1, PendingSince: ago(late + 1)}), []Condition{importPending}},
-		"not long":        {objects(Imports{Leads: true, Pending: 1, PendingSince: ago(late)}), nil},
+		"pending":         {objects(Imports{Leads: true, Services: map[string]int{ImportPending: 1}, PendingSince: ago(late + 1)}), []Condition{importPending}},
+		"not long":        {objects(Imports{Leads: true, Services: map[string]int{ImportPending: 1}, PendingSince: ago(late)}), nil},
 		"current":         {source(CatalogSource{State: "current"}), nil},
 		"lapsed":          {source(CatalogSource{State: "lapsed", Away: "x", Lifetime: 3600}), []Condition{sourceLapsed}},
 		"away":            {source(CatalogSource{State: "away", Away: "x", Lifetime: -1}), []Condition{sourceAway}},
@@ -250,7 +250,7 @@ func TestNothingAccepted(t *testing.T) {
 
 // TestJudgeImporter sums up an importer: what is worst comes first.
 func TestJudgeImporter(t *testing.T) {
-	problem := ImportProblem{Owner: "a", Service: "web", FQDN: "web.a.example.", Object: "fed/web", Reason: ImportNameTaken, Rule: "somebody else has made it"}
+	problem := ImportedService{Owner: "a", Service: "web", FQDN: "web.a.example.", Object: "fed/web", State: ImportNameTaken, Rule: "somebody else has made it"}
 	lost := FollowedOwner{ID: "b", State: "stale", Services: 2, Stale: 2, Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour)}
 	well := FollowedOwner{ID: "a", State: "synced", Services: 3}
 	for _, tc := range []struct {
@@ -259,18 +259,18 @@ func TestJudgeImporter(t *testing.T) {
 		owners []FollowedOwner
 		want   []string
 	}{
-		{Imports{Leads: true, Written: 3}, []FollowedOwner{well}, []string{"1 owner synced, 3 services.", "3 names written."}},
+		{Imports{Leads: true, Services: map[string]int{ImportWritten: 3}}, []FollowedOwner{well}, []string{"1 owner synced, 3 services.", "3 services written."}},
 		{Imports{Leader: "pod-b"}, []FollowedOwner{well}, []string{"1 owner synced, 3 services.", "Replica pod-b writes."}},
-		{Imports{Leads: true, Refused: map[string]int{ImportNameTaken: 1}, Problems: []ImportProblem{problem}}, []FollowedOwner{well}, []string{
-			`Cluster https://k:6443: The objects of 1 name are not as they should be (name_taken 1). The newest: service "web" (web.a.example) of owner a: somebody else has made it.`,
+		{Imports{Leads: true, Refused: map[string]int{ImportNameTaken: 1}, Problems: []ImportedService{problem}}, []FollowedOwner{well}, []string{
+			`Cluster https://k:6443: The objects of 1 service are not as they should be (name_taken 1). The newest: service "web" (web.a.example) of owner a: somebody else has made it.`,
 			"1 owner synced, 3 services.",
 		}},
-		{Imports{Leads: true, Refused: map[string]int{ImportRejected: 1}, Problems: []ImportProblem{{Object: "fed/web", Reason: ImportRejected}}}, []FollowedOwner{well}, []string{
-			"Cluster https://k:6443: The objects of 1 name are not as they should be (rejected 1). The newest: fed/web: rejected.", "1 owner synced, 3 services.",
+		{Imports{Leads: true, Refused: map[string]int{ImportRejected: 1}, Problems: []ImportedService{{Object: "fed/web", State: ImportRejected}}}, []FollowedOwner{well}, []string{
+			"Cluster https://k:6443: The objects of 1 service are not as they should be (rejected 1). The newest: fed/web: rejected.", "1 owner synced, 3 services.",
 		}},
-		{Imports{Leads: true, Kept: 1}, []FollowedOwner{well, {ID: "c", State: "expired"}}, []string{
+		{Imports{Leads: true, Services: map[string]int{ImportKept: 1}}, []FollowedOwner{well, {ID: "c", State: "expired"}}, []string{
 			"Act on 1 of 2 owners: 1 expired.",
-			"Cluster https://k:6443: The earlier objects of 1 name are kept: no complete catalog has them or withdraws them yet, or one that is complete lacks too many at once.",
+			"Cluster https://k:6443: The earlier objects of 1 service are kept: no complete catalog has them or withdraws them yet, or one that is complete lacks too many at once.",
 		}},
 		{Imports{Failure: "connection refused"}, []FollowedOwner{lost}, []string{
 			"Cluster https://k:6443: The API server cannot be asked, so objects stay as they are: connection refused", "Look at 1 of 1 owner: 1 stale.",
@@ -293,7 +293,7 @@ func TestJudgeImporter(t *testing.T) {
 	}
 	remedies := make(map[string]string)
 	for _, reason := range []string{ImportNameTaken, ImportRival, ImportInvalidName, ImportNoEndpoint, ImportRejected, ImportNamespace, "of a later version"} {
-		remedy := (&ImportProblem{Reason: reason}).Remedy()
+		remedy := (&ImportedService{State: reason}).Remedy()
 		if of, twice := remedies[remedy]; twice {
 			t.Errorf("%s and %s have one remedy: %s", of, reason, remedy)
 		}

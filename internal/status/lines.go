@@ -43,7 +43,7 @@ func (w *NameExplanation) Lines() []string {
 		if len(w.Imports) > 0 {
 			found.Verdict = Live
 			parts = slices.DeleteFunc(slices.Clone(parts), func(p OwnerPart) bool {
-				return !slices.ContainsFunc(w.Imports, func(i ImportedName) bool { return i.Owner == p.ID })
+				return !slices.ContainsFunc(w.Imports, func(i ImportedService) bool { return i.Owner == p.ID })
 			})
 		}
 		found.Owners = parts

@@ -246,27 +246,28 @@ func TestLinesOfOwner(t *testing.T) {
 func TestLinesOfImporter(t *testing.T) {
 	synced := OwnerPart{ID: "mesh-a", State: "synced", Known: true, Since: ago(time.Hour)}
 	lost := OwnerPart{ID: "mesh-b", State: "stale", Known: true, Since: ago(time.Hour), Expires: now.Add(23 * time.Hour), Failure: "Unavailable: connection refused"}
-	web := ImportedName{
-		Object: "fed/web", Kind: "Service", Owner: "mesh-a", Service: "web", FQDN: "web.a.fed.example.",
-	}
-	taken, stale, kept, pending := web, web, ImportedName{Object: "fed/web", Kind: "Service", Kept: true}, web
-	taken.Problem = &ImportProblem{At: ago(time.Minute), Reason: ImportNameTaken, Rule: "fed/web is an object of somebody else"}
-	stale.Owner, stale.Stale, stale.Expires = "mesh-b", true, now.Add(23*time.Hour)
-	stale.Rivals = []RivalService{{Owner: "mesh-a", Service: "web2", FQDN: "web.a.fed.example.", Rule: "service web of mesh-b is older"}}
-	pending.Pending, pending.Stale = true, true
+	web := ImportedService{Object: "fed/web", Owner: "mesh-a", Service: "web", FQDN: "web.a.fed.example.", State: ImportWritten}
+	taken, stale, rival, kept, pending, standby := web, web, web, web, web, web
+	taken.State, taken.Since, taken.Rule = ImportNameTaken, ago(time.Minute), "fed/web is an object of somebody else"
+	stale.Owner, stale.State = "mesh-b", ImportStale
+	rival.State, rival.Rule = ImportRival, "the objects of the name are those of the service at web.a.fed.example. of owner mesh-b"
+	kept.State, pending.State, standby.State = ImportKept, ImportPending, ImportStandby
+	nameless := ImportedService{Object: "fed/web", State: ImportRejected, Rule: "quota"}
+	invalid := ImportedService{Owner: "mesh-a", Service: "0", FQDN: "0.a.fed.example.", State: ImportInvalidName, Rule: "0 is no name"}
 	refused := synced
 	refused.Refusals = []RefusedService{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside the zones given to this owner (a.fed.example.)"}}
 	gone, excluded := synced, synced
 	gone.Gone = []GoneService{{ago(time.Hour), "web", "web.fed.example.", "withdrawn"}}
 	excluded.NotImported = "import_names *.pay.example"
 	for name, tc := range map[string]struct {
-		imports []ImportedName
+		imports []ImportedService
 		owners  []OwnerPart
 	}{
-		"written":  {[]ImportedName{web}, []OwnerPart{synced, lost}},
-		"taken":    {[]ImportedName{taken}, []OwnerPart{synced, lost}},
-		"stale":    {[]ImportedName{stale}, []OwnerPart{synced, lost}},
-		"kept":     {[]ImportedName{kept, pending}, []OwnerPart{synced, lost}},
+		"written":  {[]ImportedService{web}, []OwnerPart{synced, lost}},
+		"taken":    {[]ImportedService{taken}, []OwnerPart{synced, lost}},
+		"stale":    {[]ImportedService{stale, rival}, []OwnerPart{synced, lost}},
+		"kept":     {[]ImportedService{kept, pending, standby}, []OwnerPart{synced, lost}},
+		"invalid":  {[]ImportedService{invalid, nameless}, []OwnerPart{synced, lost}},
 		"refused":  {nil, []OwnerPart{refused, lost}},
 		"gone":     {nil, []OwnerPart{gone}},
 		"excluded": {nil, []OwnerPart{excluded}},
@@ -319,9 +320,9 @@ func testStatus(role ProcessRole) *Status {
 		}
 		if role == Importer {
 			s.Imports = &Imports{
-				Config: "import.yaml", Cluster: "https://10.0.0.1:6443", Namespace: "fed", As: "services", Leads: true, Leader: "pod-a", Written: 7, Pending: 1, Kept: 2,
+				Cluster: "https://10.0.0.1:6443", Namespace: "fed", Leads: true, Leader: "pod-a", Services: map[string]int{ImportWritten: 7, ImportPending: 1, ImportKept: 2},
 				Failure: "connection refused", Remedy: "start it", Since: ago(time.Minute), PendingSince: ago(time.Minute),
-				Refused: map[string]int{ImportRival: 1}, Problems: []ImportProblem{{ago(time.Minute), "o1:8008", "web", "web.fed.example.", "fed/web", ImportRival, "an earlier service has the name"}},
+				Refused: map[string]int{ImportRival: 1}, Problems: []ImportedService{{"fed/web", "o1:8008", "web", "web.fed.example.", ImportRival, ago(time.Minute), "an earlier service has the name"}},
 				Requests: map[string]uint64{"0": 1, "201": 7},
 			}
 			return s

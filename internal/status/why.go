@@ -26,9 +26,9 @@ type NameExplanation struct {
 	// name of a service, and as a name below an fqdn.
 	Catalogs []CatalogPublication `json:"catalogs,omitempty"`
 
-	// Imports has those names of an importer's objects that belong to the name: as an fqdn, as
-	// the name of a service or of an object. Refused has all owners of the importer then.
-	Imports []ImportedName `json:"imports,omitempty"`
+	// Imports has the services of an importer that are called so: by an fqdn, or by the name of
+	// a service or of its objects. Refused has all owners of the importer then.
+	Imports []ImportedService `json:"imports,omitempty"`
 }
 
 // BlockAnswer is what one server block answers, and why.

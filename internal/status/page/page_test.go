@@ -112,7 +112,7 @@ func owner() *fixed {
 const cluster = "https://10.96.0.1:443"
 
 func importer() *fixed {
-	problem := status.ImportProblem{At: ago(time.Minute), Owner: "mesh-a", Service: hostile, FQDN: "web.a.fed.example.", Object: "fed/web", Reason: status.ImportNameTaken, Rule: "fed/web is an object of somebody else"}
+	problem := status.ImportedService{Since: ago(time.Minute), Owner: "mesh-a", Service: hostile, FQDN: "web.a.fed.example.", Object: "fed/web", State: status.ImportNameTaken, Rule: "fed/web is an object of somebody else"}
 	return &fixed{status: status.Status{
 		Role: status.Importer, Version: "v1.2.3", Host: "import-0", PID: 7, Now: noon, Began: ago(3 * time.Hour), Ready: true,
 		Owners: []status.FollowedOwner{
@@ -124,14 +124,12 @@ func importer() *fixed {
 			{ID: "mesh-c", State: "stale", Since: ago(2 * time.Hour), Known: true, Lost: ago(2 * time.Hour), Services: 1, Stale: 1},
 		},
 		Imports: &status.Imports{
-			Config: "import.yaml", Cluster: cluster, Namespace: "fed", As: "services", Leads: true, Leader: "import-0_1", Written: 1240, Pending: 3, Kept: 12,
-			PendingSince: ago(2 * time.Minute), Refused: map[string]int{status.ImportNameTaken: 1, status.ImportRival: 2}, Problems: []status.ImportProblem{problem, problem},
+			Cluster: cluster, Namespace: "fed", Leads: true, Leader: "import-0_1", Services: map[string]int{status.ImportWritten: 1240, status.ImportPending: 3, status.ImportKept: 12},
+			PendingSince: ago(2 * time.Minute), Refused: map[string]int{status.ImportNameTaken: 1, status.ImportRival: 2}, Problems: []status.ImportedService{problem, problem},
 			Requests: map[string]uint64{"0": 1, "201": 2480, "429": 7},
 		},
 	}, why: status.NameExplanation{
-		Role: status.Importer, Now: noon, Refused: []status.OwnerPart{{ID: "mesh-a", State: "synced", Known: true}}, Imports: []status.ImportedName{{
-			Object: "fed/web", Kind: "Service", Owner: "mesh-a", Service: hostile, FQDN: "web.a.fed.example.", Problem: &problem,
-		}},
+		Role: status.Importer, Now: noon, Refused: []status.OwnerPart{{ID: "mesh-a", State: "synced", Known: true}}, Imports: []status.ImportedService{problem},
 	}}
 }
 
@@ -142,7 +140,7 @@ func TestPages(t *testing.T) {
 	ready.status.Owners = ready.status.Owners[:1]
 	standby, away := importer(), importer()
 	standby.status.Owners = standby.status.Owners[:1]
-	standby.status.Imports = &status.Imports{Cluster: cluster, As: "mcs", Leader: "import-1_<b>"}
+	standby.status.Imports = &status.Imports{Cluster: cluster, Namespace: "fed", Leader: "import-1_<b>"}
 	away.status.Owners, away.status.Ready, away.status.Waiting = nil, false, []string{"the API server"}
 	away.status.Imports = &status.Imports{Cluster: cluster, Namespace: "fed", Since: ago(time.Minute), Failure: hostile, Remedy: "start the API server"}
 	shared := consumer()

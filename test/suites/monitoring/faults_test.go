@@ -205,7 +205,7 @@ owners: [{name: exporter, addresses: [%q], owner_ids: [%q], zones: [%s], retenti
 kubernetes: {kubeconfig: %q, namespace: default}
 metrics: %q
 `, files.Cert, files.Key, files.CA, gate.Address, ownerID, zone, server.Kubeconfig, metrics)))
-	const written = `federation_import_names{instance="importer", state="written"} == 1`
+	const written = `federation_import_services{instance="importer", state="written"} == 1`
 	w.has(t, written)
 
 	// Two services have one name.

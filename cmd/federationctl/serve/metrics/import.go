@@ -22,11 +22,11 @@ func sendImports(importer scrape.Scrape, s status.Status) {
 		}
 		importer.Flag("leads", "1 while this replica writes the objects.", i.Leads)
 		importer.Gauge("api_away_seconds", "For how long the API server cannot be asked; 0 when it can.", away)
-		for state, n := range map[string]int{"written": i.Written, "pending": i.Pending, "kept": i.Kept} {
-			importer.Gauge("names", "Names of objects by state: written, pending (yet to be written) or kept (earlier objects that no complete catalog has or withdraws yet, or too many at once). Only the leader has any.", float64(n), "state", state)
+		for state, n := range i.Services {
+			importer.Gauge("services", "Services by the state of their objects: written, stale (of a lost owner), pending (yet to be written), kept (from before the start, as no complete catalog has or withdraws them yet) or standby (another replica writes).", float64(n), "state", state)
 		}
 		for reason, n := range i.Refused {
-			importer.Gauge("refused_names", "Names whose objects are not as they should be, by reason.", float64(n), "reason", reason)
+			importer.Gauge("unwritten_services", "Services whose objects are not as they should be, by reason.", float64(n), "reason", reason)
 		}
 		for code, n := range i.Requests {
 			importer.Count("requests_total", "Requests that write objects, by the HTTP status code of the answer: 0 without one.", n, "code", code)

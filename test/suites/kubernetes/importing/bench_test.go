@@ -115,7 +115,7 @@ func (i *importer) written(b *testing.B, n int) {
 	b.Helper()
 	await.Until(b, 20*time.Minute, func() string {
 		passes(b, time.Second/2)
-		if got := place.Scrape(b, i.metrics).Sum("federation_import_names", `state="written"`); got != float64(n) {
+		if got := place.Scrape(b, i.metrics).Sum("federation_import_services", `state="written"`); got != float64(n) {
 			return fmt.Sprintf("%v of %d are written", got, n)
 		}
 		return ""
