@@ -102,7 +102,6 @@ type Importer struct {
 	leader  string
 	broken  bool                      // a request has failed since everything was read
 	trouble map[string]clusterProblem // by what is asked for: the lease, a kind, or "write"
-	codes   map[string]uint64         // of the answers to requests that write
 }
 
 // clusterProblem is why the API server cannot be asked.
@@ -156,7 +155,7 @@ func newImporter(ctx context.Context, c Config, h hooks) (*Importer, error) {
 	}
 	m := &Importer{
 		config: c, log: loglimit.NewLogger(c.Logger), began: time.Now(), relist: make(chan struct{}, 1),
-		names: make(map[types.NamespacedName]*importedName), trouble: make(map[string]clusterProblem), codes: make(map[string]uint64),
+		names: make(map[types.NamespacedName]*importedName), trouble: make(map[string]clusterProblem),
 	}
 	var err error
 	if m.identity, err = mtls.Open(c.Identity, c.Logger); err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"iter"
-	"maps"
 	"os"
 	"path"
 	"slices"
@@ -60,7 +59,7 @@ func (f *followedOwner) reportOwner(now time.Time) status.FollowedOwner {
 func (m *Importer) reportImports() *status.Imports {
 	r := &status.Imports{
 		Cluster: m.server, Namespace: m.config.Target.Namespace, Leads: m.queue != nil, Leader: m.leader,
-		Services: make(map[string]int), Refused: make(map[string]int), Requests: maps.Clone(m.codes),
+		Services: make(map[string]int), Refused: make(map[string]int),
 	}
 	for of, t := range m.trouble {
 		if r.Failure == "" || t.since.Before(r.Since) {

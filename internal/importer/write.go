@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -307,15 +306,13 @@ func (m *Importer) remove(ctx context.Context, key objectKey, is object) error {
 func (m *Importer) send(ctx context.Context, key objectKey, request *rest.Request, result object) error {
 	ctx, cancel := context.WithTimeout(ctx, oneRequest)
 	defer cancel()
-	code := 0
-	answer := request.Namespace(key.name.Namespace).Resource(key.kind).Do(ctx).StatusCode(&code)
+	answer := request.Namespace(key.name.Namespace).Resource(key.kind).Do(ctx)
 	err := answer.Error()
 	if err == nil && result != nil {
 		err = answer.Into(result)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.codes[strconv.Itoa(code)]++
 	if err == nil && result != nil {
 		m.noteObject(result, false)
 	}

@@ -23,8 +23,6 @@ type Imports struct {
 	Services map[string]int    `json:"services,omitempty"` // how many are in a state, without those that are refused
 	Refused  map[string]int    `json:"refused,omitempty"`  // services that are not written, by reason
 	Problems []ImportedService `json:"problems,omitempty"` // these, newest first, 20 at most
-
-	Requests map[string]uint64 `json:"requests,omitempty"` // to the API server that write objects, by the HTTP status code; "0" without an answer
 }
 
 // The states of an imported service.

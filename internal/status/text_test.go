@@ -323,7 +323,6 @@ func testStatus(role ProcessRole) *Status {
 				Cluster: "https://10.0.0.1:6443", Namespace: "fed", Leads: true, Leader: "pod-a", Services: map[string]int{ImportWritten: 7, ImportPending: 1, ImportKept: 2},
 				Failure: "connection refused", Remedy: "start it", Since: ago(time.Minute), PendingSince: ago(time.Minute),
 				Refused: map[string]int{ImportRival: 1}, Problems: []ImportedService{{"fed/web", "o1:8008", "web", "web.fed.example.", ImportRival, ago(time.Minute), "an earlier service has the name"}},
-				Requests: map[string]uint64{"0": 1, "201": 7},
 			}
 			return s
 		}

@@ -126,7 +126,6 @@ func importer() *fixed {
 		Imports: &status.Imports{
 			Cluster: cluster, Namespace: "fed", Leads: true, Leader: "import-0_1", Services: map[string]int{status.ImportWritten: 1240, status.ImportPending: 3, status.ImportKept: 12},
 			PendingSince: ago(2 * time.Minute), Refused: map[string]int{status.ImportNameTaken: 1, status.ImportRival: 2}, Problems: []status.ImportedService{problem, problem},
-			Requests: map[string]uint64{"0": 1, "201": 2480, "429": 7},
 		},
 	}, why: status.NameExplanation{
 		Role: status.Importer, Now: noon, Refused: []status.OwnerPart{{ID: "mesh-a", State: "synced", Known: true}}, Imports: []status.ImportedService{problem},

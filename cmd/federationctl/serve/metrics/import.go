@@ -28,9 +28,6 @@ func sendImports(importer scrape.Scrape, s status.Status) {
 		for reason, n := range i.Refused {
 			importer.Gauge("unwritten_services", "Services whose objects are not as they should be, by reason.", float64(n), "reason", reason)
 		}
-		for code, n := range i.Requests {
-			importer.Count("requests_total", "Requests that write objects, by the HTTP status code of the answer: 0 without one.", n, "code", code)
-		}
 	}
 	for i := range s.Owners {
 		u := &s.Owners[i]

@@ -33,14 +33,14 @@ func TestMetricsOfImporter(t *testing.T) {
 		},
 		Imports: &status.Imports{
 			Leads: true, Failure: "x", Since: now.Add(-30 * time.Second), Services: map[string]int{status.ImportWritten: 12, status.ImportPending: 3, status.ImportKept: 2},
-			Refused: map[string]int{status.ImportNameTaken: 1}, Requests: map[string]uint64{"0": 2, "201": 40},
+			Refused: map[string]int{status.ImportNameTaken: 1},
 		},
 	}
 	const b = `owner="mesh ` + "\x1b\u202e" + `\n\"b"`
 	_, text := importing(s, "/metrics")
 	for _, line := range []string{
 		`ready 1`, `leads 1`, `api_away_seconds 30`, `services{state="written"} 12`, `services{state="pending"} 3`, `services{state="kept"} 2`,
-		`unwritten_services{reason="name_taken"} 1`, `requests_total{code="0"} 2`, `requests_total{code="201"} 40`,
+		`unwritten_services{reason="name_taken"} 1`,
 		`owner_state{owner="mesh-a",state="synced"} 1`, `owner_state{owner="mesh-a",state="stale"} 0`, `owner_state{` + b + `,state="stale"} 1`,
 		`owner_services{owner="mesh-a",state="live"} 4`, `owner_services{owner="mesh-a",state="stale"} 1`, `owner_services{owner="mesh-a",state="paused"} 4`,
 		`owner_lost_seconds{owner="mesh-a"} 0`, `owner_lost_seconds{` + b + `} 60`, `owner_retention_seconds{owner="mesh-a"} 86400`,
