@@ -100,14 +100,8 @@ type Importer struct {
 	anchor  *metav1.OwnerReference                                     // to the ConfigMap; nil: it is to be looked at
 	losses  string                                                     // of owners, as the ConfigMap has them
 	leader  string
-	broken  bool                      // a request has failed since everything was read
-	trouble map[string]clusterProblem // by what is asked for: the lease, a kind, or "write"
-}
-
-// clusterProblem is why the API server cannot be asked.
-type clusterProblem struct {
-	err   error
-	since time.Time
+	broken  bool             // a request has failed since everything was read
+	trouble map[string]error // why the server cannot be asked, by what is asked for: the lease, a kind, or "write"
 }
 
 // importedName is a name of objects. It is forgotten once it has neither offers nor objects.
@@ -155,7 +149,7 @@ func newImporter(ctx context.Context, c Config, h hooks) (*Importer, error) {
 	}
 	m := &Importer{
 		config: c, log: loglimit.NewLogger(c.Logger), began: time.Now(), relist: make(chan struct{}, 1),
-		names: make(map[types.NamespacedName]*importedName), trouble: make(map[string]clusterProblem),
+		names: make(map[types.NamespacedName]*importedName), trouble: make(map[string]error),
 	}
 	var err error
 	if m.identity, err = mtls.Open(c.Identity, c.Logger); err != nil {
@@ -511,18 +505,15 @@ func (m *Importer) noteAnswer(of string, err error) {
 	defer m.mu.Unlock()
 	before := m.trouble[of]
 	if err == nil {
-		if delete(m.trouble, of); before.err != nil && len(m.trouble) == 0 {
+		if delete(m.trouble, of); before != nil && len(m.trouble) == 0 {
 			m.log.Info("the API server answers again")
 		}
 		return
 	}
 	m.broken = true
-	now := clusterProblem{m.client.ExplainError(err), before.since}
-	if before.err == nil {
-		now.since = time.Now()
-	}
-	if before.err == nil || kube.ReasonClass(before.err) != kube.ReasonClass(now.err) {
-		m.log.Warn("the API server cannot be asked; objects stay as they are", "for", of, "error", now.err)
+	now := m.client.ExplainError(err)
+	if before == nil || kube.ReasonClass(before) != kube.ReasonClass(now) {
+		m.log.Warn("the API server cannot be asked; objects stay as they are", "for", of, "error", now)
 	}
 	m.trouble[of] = now
 }

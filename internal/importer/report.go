@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -61,10 +62,8 @@ func (m *Importer) reportImports() *status.Imports {
 		Cluster: m.server, Namespace: m.config.Target.Namespace, Leads: m.queue != nil, Leader: m.leader,
 		Services: make(map[string]int), Refused: make(map[string]int),
 	}
-	for of, t := range m.trouble {
-		if r.Failure == "" || t.since.Before(r.Since) {
-			r.Failure, r.Since = of+": "+t.err.Error(), t.since.UTC()
-		}
+	if of := slices.Sorted(maps.Keys(m.trouble)); len(of) > 0 {
+		r.Failure = of[0] + ": " + m.trouble[of[0]].Error()
 	}
 	for s := range m.reportServices {
 		if s.Rule != "" {

@@ -17,7 +17,6 @@ type Imports struct {
 	Failure   string `json:"failure,omitempty"` // why the API server cannot be asked
 	Remedy    string `json:"remedy,omitempty"`
 
-	Since        time.Time `json:"since,omitzero"`        // of the failure
 	PendingSince time.Time `json:"pendingSince,omitzero"` // since when the first of the pending services waits
 
 	Services map[string]int    `json:"services,omitempty"` // how many are in a state, without those that are refused

@@ -642,7 +642,7 @@ func (s *Status) Rows() (rows []TableRow) {
 		if len(v.Findings) == 0 {
 			note = i.describeWriter()
 		}
-		add(TableRow{Judgement: v, Name: "cluster " + PrintableWord(i.Cluster), State: state, Since: i.Since, Services: sumCounts(i.Services), Note: note, Imports: i})
+		add(TableRow{Judgement: v, Name: "cluster " + PrintableWord(i.Cluster), State: state, Services: sumCounts(i.Services), Note: note, Imports: i})
 	}
 	if s.Publisher != nil {
 		if v := s.Publisher.Judge(s.Now); v.Level > Well {

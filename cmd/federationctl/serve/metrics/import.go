@@ -16,12 +16,8 @@ func NewImportCollector(report func() status.Status) prometheus.Collector {
 func sendImports(importer scrape.Scrape, s status.Status) {
 	importer.Flag("ready", "1 once the importer is ready, as /readyz says.", s.Ready)
 	if i := s.Imports; i != nil {
-		away := 0.0
-		if i.Failure != "" {
-			away = max(s.Now.Sub(i.Since).Seconds(), 0.001) // from the first moment on
-		}
 		importer.Flag("leads", "1 while this replica writes the objects.", i.Leads)
-		importer.Gauge("api_away_seconds", "For how long the API server cannot be asked; 0 when it can.", away)
+		importer.Flag("api_away", "1 while the API server cannot be asked.", i.Failure != "")
 		for state, n := range i.Services {
 			importer.Gauge("services", "Services by the state of their objects: written, stale (of a lost owner), pending (yet to be written), kept (from before the start, as no complete catalog has or withdraws them yet) or standby (another replica writes).", float64(n), "state", state)
 		}
