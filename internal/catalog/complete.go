@@ -15,9 +15,6 @@ const (
 	guardCount = 10
 )
 
-// IsMassLoss reports whether the guard keeps what a complete catalog lacks of all that there was.
-func IsMassLoss(lacking, all int) bool { return lacking >= guardCount && guardShare*lacking > all }
-
 // commonWords returns the words that are in both texts, or "none".
 func commonWords(a, b string) string {
 	words := strings.Fields(b)
@@ -37,7 +34,7 @@ func (c *Catalog) settleDeadline() (time.Time, bool) {
 // silent for Rules.Settle.
 func (c *Catalog) completeBySilence(now time.Time) {
 	c.endGrace()
-	if IsMassLoss(c.count.stale, c.count.services) {
+	if c.count.stale >= guardCount && guardShare*c.count.stale > c.count.services {
 		c.holdUnannounced()
 	} else {
 		c.sweepUnannounced()

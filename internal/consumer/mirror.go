@@ -142,9 +142,9 @@ type Status struct {
 	// or nil. The text is safe to show.
 	Damage error
 
-	// Restored is when the owner was last up by the file from which the catalog was restored, until
-	// a catalog is complete. What the owner has withdrawn since then is not known. It is zero where
-	// nothing was restored.
+	// Restored is when the owner was last up by its file, until a catalog is complete. The catalog was
+	// restored from the file, unless the retention was over then or a stream was sooner. What the owner has
+	// withdrawn since then is not known. It is zero without a file.
 	Restored time.Time
 
 	// Unsaved is why the catalog cannot be written to its file, or nil. The text is safe to show.

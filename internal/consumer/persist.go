@@ -188,7 +188,6 @@ func (r *catalogRestoration) addPart(s *snapshot.Snapshot) {
 			if !r.begun {
 				r.begun, r.used, r.lastUp = true, m.beginRestore(s), s.LastUp
 				if r.used {
-					m.own.Restored = s.LastUp
 					r.partial = m.catalog.RestoreOmitted(s.Admits)
 				}
 			}
@@ -216,7 +215,11 @@ func (r *catalogRestoration) endRestore(damage error) {
 // beginRestore prepares the catalog for the services of a file, and reports whether it did. The
 // caller holds m.mu.
 func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
-	if status := m.catalog.Summary(); status.Known || status.Generation > 0 {
+	status := m.catalog.Summary()
+	if !status.Known {
+		m.own.Restored = s.LastUp
+	}
+	if status.Known || status.Generation > 0 {
 		return false
 	}
 	for _, t := range []time.Time{s.LastUp, s.Saved} {

@@ -43,11 +43,14 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 		}
 	}
 	stop() // so that nothing changes from now on
+	m.anchor, m.anchored = new(metav1.OwnerReference), true
 	for _, name := range slices.SortedFunc(maps.Keys(m.names), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
-		n := m.names[name]
-		p := plan{begun: true}
+		n, p := m.names[name], plan{begun: true}
 		for p.begun {
-			p = m.planName(ctx, name, n, metav1.OwnerReference{})
+			var err error
+			if p, err = m.planName(ctx, name, n); err != nil {
+				return err
+			}
 			for _, o := range p.wanted {
 				m.noteObject(o, false) // as if the API server had taken it
 			}

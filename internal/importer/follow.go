@@ -2,6 +2,7 @@ package importer
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -30,11 +31,8 @@ type followedOwner struct {
 	mirror   *consumer.Mirror
 	events   history.ServiceLog // has a lock of its own
 
-	offers  map[string]*offer // by the names of services
-	summary catalog.Summary   // that the mirror has published last
-	lost    time.Time         // since when it was lost, as the ConfigMap had it at the start
-	settled bool              // its catalog was complete since the start: earlier objects of services that it does not offer go
-	paused  bool              // the guard keeps these until the retention ends
+	offers map[string]*offer // by the names of services
+	status consumer.Status   // that the mirror has published last
 
 	unwritten sets.Set[types.NamespacedName] // names that its updates have changed, and that the server has not answered for
 	drained   chan struct{}                  // closed when unwritten is empty
@@ -94,11 +92,10 @@ type offer struct {
 	name       types.NamespacedName // of the objects; zero with a rule
 	rule       string               // why the service makes no objects
 	export     mcs.Export           // with ServiceImports: what a cluster exports
-	age        uint64               // the less, the earlier the service was offered under the name
 }
 
 // isStale reports whether no stream vouches for the service.
-func (o *offer) isStale() bool { return o.generation < o.owner.summary.Live }
+func (o *offer) isStale() bool { return o.generation < o.owner.status.Live }
 
 // publishChanges applies changes of the owner's catalog to the names that they concern, and has
 // these written.
@@ -106,8 +103,8 @@ func (f *followedOwner) publishChanges(changes consumer.Changes) {
 	m := f.importer
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before := f.summary
-	f.summary = changes.Status.Summary
+	kept := f.keptFor() > 0
+	f.status = changes.Status
 	for i := range changes.Services {
 		c := &changes.Services[i]
 		o := f.offers[c.Name]
@@ -128,10 +125,25 @@ func (f *followedOwner) publishChanges(changes consumer.Changes) {
 		}
 	}
 	f.events.NotePublished(changes.Services, time.Now())
-	if before.State != f.summary.State || before.Paused != f.summary.Paused {
-		f.settle()
-		m.enqueue(anchorName)
+	if kept && f.keptFor() == 0 {
+		m.enqueueAll()
 	}
+}
+
+// keptFor returns how much longer objects stay of services that the owner does not offer, and 0 where they
+// go. It may still offer them while its catalog was not complete since the start, but no longer than its
+// retention. The caller holds mu.
+func (f *followedOwner) keptFor() time.Duration {
+	since := f.importer.began
+	switch s := &f.status; {
+	case s.Known && s.Restored.IsZero():
+		return 0
+	case f.Retention == catalog.Forever:
+		return math.MaxInt64
+	case !s.Restored.IsZero():
+		since = s.Restored
+	}
+	return max(0, time.Until(since.Add(f.Retention)))
 }
 
 // enterName offers the service under the name that it leads to now. The caller holds mu.
@@ -147,11 +159,12 @@ func (o *offer) enterName() {
 	}
 	if now != o.name {
 		o.leaveName()
-		m.offered++
-		o.name, o.age = now, m.offered
+		if o.name = now; now.Name != "" {
+			n := m.entry(now)
+			n.offers = append(n.offers, o)
+		}
 	}
 	if now.Name != "" {
-		m.entry(now).offers.Insert(o)
 		o.owner.noteUnwritten(now)
 	}
 }
@@ -159,7 +172,8 @@ func (o *offer) enterName() {
 // leaveName ends the offer under its name. The caller holds mu.
 func (o *offer) leaveName() {
 	if o.name.Name != "" {
-		o.owner.importer.names[o.name].offers.Delete(o)
+		n := o.owner.importer.names[o.name]
+		n.offers = slices.DeleteFunc(n.offers, func(other *offer) bool { return other == o })
 		o.owner.noteUnwritten(o.name)
 	}
 }
@@ -200,70 +214,6 @@ func (f *followedOwner) awaitWritten(ctx context.Context, ended <-chan struct{})
 	case <-ended:
 	case <-ctx.Done():
 	}
-}
-
-// settle decides, once the catalog of the owner is complete and the objects are known, whether
-// objects go that are of services which the owner does not offer. The caller holds mu.
-func (f *followedOwner) settle() {
-	m := f.importer
-	if f.settled || !m.listed || f.summary.State != catalog.Synced {
-		return
-	}
-	all, gone := 0, 0
-	for _, n := range m.names {
-		has, lacks := 0, 0
-		for _, there := range n.objects {
-			if m.isOurs(there) && there.GetAnnotations()[ownerKey] == f.Name {
-				if has = 1; n.offerOf(there) == nil {
-					lacks = 1
-				}
-			}
-		}
-		all, gone = all+has, gone+lacks
-	}
-	f.settled = true
-	if f.paused = catalog.IsMassLoss(gone, all); f.paused { // its catalog does not know the objects of an earlier start
-		m.log.Warn("the owner does not offer most of the services that there are objects of; they are kept until its retention ends", "owner", f.Name, "objects", gone)
-		m.queue.AddAfter(anchorName, time.Until(f.keptUntil()))
-	}
-	m.enqueueAll()
-}
-
-// keptUntil returns until when objects of services stay that the owner does not offer: as long as it
-// may still offer them. It is zero for those that go now, and far away without a retention.
-func (f *followedOwner) keptUntil() time.Time {
-	since := f.importer.began
-	switch {
-	case f.settled && !f.paused:
-		return time.Time{}
-	case f.Retention == catalog.Forever:
-		return since.Add(100 * 365 * 24 * time.Hour)
-	case !f.lost.IsZero():
-		since = f.lost
-	}
-	if at := since.Add(f.Retention); at.After(f.importer.began.Add(catalog.Grace)) {
-		return at
-	}
-	return f.importer.began.Add(catalog.Grace) // so long, an owner can still be heard of
-}
-
-// lostSince returns since when the retention of some of the owner's objects counts, or zero. The caller
-// holds mu.
-func (f *followedOwner) lostSince() time.Time {
-	synced := f.summary.State == catalog.Synced
-	switch {
-	case !f.summary.Lost.IsZero() && (!synced || f.summary.Paused > 0):
-		return f.summary.Lost
-	case !f.settled && !f.lost.IsZero():
-		return f.lost // also of one that is back, until it is known which objects stay
-	case f.paused && time.Now().Before(f.keptUntil()):
-	case synced, f.settled, time.Since(f.importer.began) < heardOf:
-		return time.Time{}
-	}
-	if f.lost.IsZero() {
-		return f.importer.began // it may have been lost before: nobody knows
-	}
-	return f.lost
 }
 
 // admittedAddresses returns those addresses of a host that the owner may publish.

@@ -28,8 +28,7 @@
 //
 // The mirror bounds how long services of a lost owner stay. After a start, objects are there
 // before their owner has said anything. They stay until its catalog is complete, and no longer than the
-// retention, which counts from when the owner was lost: the ConfigMap of the importer has that. If most
-// of them are missing from the catalog then, they stay until the retention ends.
+// retention, which counts from the start, or with Config.Persist from when the owner was lost.
 //
 // # Replicas
 //
@@ -91,22 +90,21 @@ type Importer struct {
 	relist    chan struct{} // has room for one value: everything is to be read again
 	anchoring sync.Mutex    // held while the ConfigMap is read and written
 
-	mu      sync.Mutex
-	names   map[types.NamespacedName]*importedName
-	offered uint64                                                     // offers so far
-	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName] // nil unless this replica leads
-	unread  int                                                        // kinds that have yet to be read
-	listed  bool                                                       // everything has been read
-	anchor  *metav1.OwnerReference                                     // to the ConfigMap; nil: it is to be looked at
-	losses  string                                                     // of owners, as the ConfigMap has them
-	leader  string
-	broken  bool             // a request has failed since everything was read
-	trouble map[string]error // why the server cannot be asked, by what is asked for: the lease, a kind, or "write"
+	mu       sync.Mutex
+	names    map[types.NamespacedName]*importedName
+	queue    workqueue.TypedRateLimitingInterface[types.NamespacedName] // nil unless this replica leads
+	unread   int                                                        // kinds that have yet to be read
+	listed   bool                                                       // everything has been read
+	anchor   *metav1.OwnerReference                                     // to the ConfigMap, as it was last
+	anchored bool                                                       // the ConfigMap is that one
+	leader   string
+	broken   bool             // a request has failed since everything was read
+	trouble  map[string]error // why the server cannot be asked, by what is asked for: the lease, a kind, or "write"
 }
 
 // importedName is a name of objects. It is forgotten once it has neither offers nor objects.
 type importedName struct {
-	offers  sets.Set[*offer]
+	offers  []*offer             // the first that was offered first
 	objects map[objectKey]object // that are there, of the importer and of others
 	changed time.Time            // since when the objects may not be as they should be; zero: they are
 	refused refusal              // zero: they could be written
@@ -253,22 +251,18 @@ const (
 	longestPause = time.Minute
 )
 
-// heardOf is when an owner that was not complete since the start counts as lost.
-const heardOf = 30 * time.Second
-
 // lead reads and writes objects until ctx ends, because another replica leads.
 func (m *Importer) lead(ctx context.Context) {
 	m.log.Info("this replica writes")
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstPause, longestPause))
 	m.mu.Lock()
-	m.queue, m.anchor, m.losses = queue, nil, ""
+	m.queue, m.anchored = queue, false
 	m.enqueueAll()
 	m.mu.Unlock()
 	var running sync.WaitGroup
 	for range workers {
 		running.Go(func() { m.drainQueue(ctx, queue) })
 	}
-	queue.AddAfter(anchorName, heardOf)
 	for ctx.Err() == nil {
 		m.readObjects(ctx)
 	}
@@ -281,7 +275,6 @@ func (m *Importer) lead(ctx context.Context) {
 		for name := range f.unwritten.Clone() {
 			f.noteWritten(name)
 		}
-		f.settled, f.paused = false, false
 	}
 	m.names = maps.Collect(func(yield func(types.NamespacedName, *importedName) bool) {
 		for name, n := range m.names { // of a replica that does not lead, only the offers are known
@@ -322,7 +315,7 @@ func (m *Importer) readObjects(ctx context.Context) {
 func (m *Importer) entry(name types.NamespacedName) *importedName {
 	n := m.names[name]
 	if n == nil {
-		n = &importedName{offers: sets.New[*offer]()}
+		n = new(importedName)
 		m.names[name] = n
 	}
 	return n
@@ -348,17 +341,6 @@ func (m *Importer) enqueueAll() {
 // service returns the Service of a name that is there, or nil.
 func (n *importedName) service(name types.NamespacedName) object {
 	return n.objects[objectKey{serviceKind, name}]
-}
-
-// offerOf returns the offer that an object was written for, or nil.
-func (n *importedName) offerOf(there object) *offer {
-	noted := there.GetAnnotations()
-	for o := range n.offers {
-		if noted[ownerKey] == o.owner.Name && noted[serviceAnnotation] == o.service.Name() && noted[fqdnAnnotation] == o.service.FQDN() {
-			return o
-		}
-	}
-	return nil
 }
 
 // objectStore is what one watch fills: the objects of the names that they belong to. It implements
@@ -411,8 +393,9 @@ func (s *objectStore) Update(o any) error { return s.Add(o) }
 func (s *objectStore) Delete(o any) error {
 	s.importer.mu.Lock()
 	defer s.importer.mu.Unlock()
-	if gone := o.(object); s.importer.forgetObject(gone) && s.importer.isOurs(gone) {
-		s.importer.anchor = nil // somebody may have removed the ConfigMap, and with it everything
+	if gone := o.(object); s.importer.forgetObject(gone) {
+		s.importer.enqueue(nameOf(gone))
+		s.importer.anchored = s.importer.anchored && !s.importer.isOurs(gone) // somebody may have removed the ConfigMap, and with it everything
 	}
 	return nil
 }
@@ -431,18 +414,14 @@ func (s *objectStore) Replace(objects []any, _ string) error {
 	}
 	for _, n := range m.names {
 		for key, o := range n.objects {
-			if key.kind == s.kind && !listed.Has(o.GetUID()) {
-				m.forgetObject(o)
+			if key.kind == s.kind && !listed.Has(o.GetUID()) && m.forgetObject(o) {
+				m.enqueue(nameOf(o))
 			}
 		}
 	}
 	if m.unread--; m.unread == 0 {
 		m.listed, m.broken = true, false
-		for _, f := range m.owners {
-			f.settle()
-		}
 		m.enqueueAll()
-		m.enqueue(anchorName)
 	}
 	return nil
 }
@@ -480,7 +459,6 @@ func (m *Importer) forgetObject(o object) bool {
 		return false
 	}
 	delete(n.objects, key)
-	m.enqueue(nameOf(o))
 	return true
 }
 

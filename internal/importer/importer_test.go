@@ -77,6 +77,12 @@ func (u *testUpstream) Ask(_ context.Context, host string, qtype uint16, _ int) 
 	return reply
 }
 
+// persist has importers keep catalogs in files.
+func (s *stand) persist() {
+	folder := s.TempDir()
+	s.config = func(c *Config) { c.Persist = folder }
+}
+
 // own runs the owner with these services.
 func (s *stand) own(all ...*federation.Service) {
 	s.Helper()
@@ -196,6 +202,8 @@ func TestServices(t *testing.T) {
 		s.wrote("a new service", "POST endpointslices/db-v6-https-443", "POST services/db")
 		s.registry.Delete(at("db.fed.example", "2001:db8::1").Name)
 		s.wrote("a deleted service", "DELETE endpointslices/db-v6-https-443", "DELETE services/db")
+		must.Get(s.registry.Upsert(at("db.fed.example", "2001:db8::1")))(t)
+		s.wrote("it is back", "POST endpointslices/db-v6-https-443", "POST services/db")
 		time.Sleep(2 * time.Hour)
 		s.wrote("at rest")
 		stop()
@@ -220,10 +228,10 @@ func TestOwnerLost(t *testing.T) {
 		s.wrote("a loss within the grace")
 		s.stop()
 		time.Sleep(retention - time.Minute)
-		s.wrote("a longer loss", "PUT configmaps/federation-import")
+		s.wrote("a longer loss")
 		s.own(many(20)...)
 		time.Sleep(2 * time.Minute)
-		s.wrote("the owner is back", "PUT configmaps/federation-import")
+		s.wrote("the owner is back")
 		if got := m.Status().Imports; got.Services[status.ImportWritten] != 20 || len(got.Refused) > 0 {
 			t.Errorf("written %d, refused %v", got.Services[status.ImportWritten], got.Refused)
 		}
@@ -245,18 +253,23 @@ func TestOwnerLost(t *testing.T) {
 	})
 }
 
-// Objects of an earlier start stay while their owner is lost, until the retention ends, which counts from
-// when it was lost. The owner that is complete decides before.
+// Objects of an earlier start stay while their owner is lost, until the retention ends. It counts from when the
+// owner was lost where a file has that, and otherwise from the start. The owner that is complete decides before.
 func TestRestartWhileLost(t *testing.T) {
 	for name, test := range map[string]struct {
+		persist bool
 		lostFor time.Duration // before the restart
 		left    time.Duration // of the retention then
 	}{
-		"long ago":       {50 * time.Minute, 10 * time.Minute},
-		"over meanwhile": {2 * retention, 5 * time.Second},
+		"long ago":       {true, 50 * time.Minute, 10 * time.Minute},
+		"over meanwhile": {true, 2 * retention, 0},
+		"unknown":        {false, 50 * time.Minute, retention},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulation.Run(t, newStand, func(t *testing.T, s *stand) {
+				if test.persist {
+					s.persist()
+				}
 				s.own(many(20)...)
 				_, stop := s.run()
 				time.Sleep(10 * time.Second)
@@ -265,9 +278,11 @@ func TestRestartWhileLost(t *testing.T) {
 				stop()
 				time.Sleep(test.lostFor - min(test.lostFor, retention-time.Minute))
 				_, stop = s.run()
-				time.Sleep(test.left - 2*time.Second)
-				if n := s.count(); n != 42 {
-					t.Errorf("before the end of the retention there are %d objects", n)
+				if test.left > 0 {
+					time.Sleep(test.left - 2*time.Second)
+					if n := s.count(); n != 42 {
+						t.Errorf("before the end of the retention there are %d objects", n)
+					}
 				}
 				time.Sleep(5 * time.Second)
 				s.has("after the retention")
@@ -283,36 +298,29 @@ func TestRestartWhileLost(t *testing.T) {
 	}
 }
 
-// An owner that comes back to a restarted importer without a few services has withdrawn them. Without most of
-// them, the guard keeps them until the retention ends.
+// An owner that comes back to a restarted importer without most of its services, and marks the end of its catalog,
+// has withdrawn them.
 func TestRestartAndLess(t *testing.T) {
-	for _, test := range []struct{ left, kept int }{{15, 0}, {5, 15}} {
-		t.Run(fmt.Sprint(test.left), func(t *testing.T) {
-			simulation.Run(t, newStand, func(t *testing.T, s *stand) {
-				s.own(many(20)...)
-				_, stop := s.run()
-				time.Sleep(10 * time.Second)
-				stop()
-				s.stop()
-				s.own(many(test.left)...)
-				m, stop := s.run()
-				time.Sleep(time.Minute)
-				if got := m.Status().Imports.Services; got[status.ImportKept] != test.kept || got[status.ImportWritten] != test.left || got[status.ImportPending] > 0 {
-					t.Errorf("%v, want %d kept, %d written, 0 pending", got, test.kept, test.left)
-				}
-				if n := s.count(); n != 2+2*(test.left+test.kept) {
-					t.Errorf("there are %d objects", n)
-				}
-				time.Sleep(retention / 2)
-				stop()
-				s.run() // which is no reason to count anew
-				time.Sleep(retention / 2)
-				if n := s.count(); n != 2+2*test.left {
-					t.Errorf("after the retention there are %d objects", n)
-				}
-			})
-		})
-	}
+	simulation.Run(t, newStand, func(t *testing.T, s *stand) {
+		s.own(many(20)...)
+		_, stop := s.run()
+		time.Sleep(10 * time.Second)
+		stop()
+		s.stop()
+		m, _ := s.run()
+		time.Sleep(time.Minute)
+		if got := m.Status().Imports.Services; got[status.ImportKept] != 20 || len(got) > 1 {
+			t.Errorf("%v, want 20 kept", got)
+		}
+		s.own(many(5)...)
+		time.Sleep(time.Minute)
+		if got := m.Status().Imports.Services; got[status.ImportWritten] != 5 || len(got) > 1 {
+			t.Errorf("%v, want 5 written", got)
+		}
+		if n := s.count(); n != 12 {
+			t.Errorf("there are %d objects", n)
+		}
+	})
 }
 
 // What somebody else has made is never touched, and gets no endpoints: before, after, and in the place of the
@@ -438,6 +446,40 @@ func TestConfigMapDeleted(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.wrote("all are of the new one", "POST configmaps/federation-import", "POST endpointslices/s00-v4-https-443", "POST services/s00",
 			"PUT endpointslices/s01-v4-https-443", "PUT services/s01")
+	})
+}
+
+// A namespace that is deleted takes the ConfigMap with it, after the Services. In the one that comes next, nothing
+// refers to the ConfigMap that is gone.
+func TestNamespaceDeleted(t *testing.T) {
+	simulation.Run(t, newStand, func(t *testing.T, s *stand) {
+		s.own(many(2)...)
+		m, _ := s.run()
+		time.Sleep(10 * time.Second)
+		s.api.setAnswer(func(method, _ string) int {
+			if method == http.MethodPost {
+				return http.StatusNotFound
+			}
+			return 0
+		})
+		s.api.change(func() {
+			for i := range 2 {
+				s.api.remove(fmt.Sprintf("services/s%02d", i))
+				s.api.remove(fmt.Sprintf("endpointslices/s%02d-v4-https-443", i))
+			}
+		})
+		time.Sleep(10 * time.Second)
+		s.wrote("it is being deleted")
+		if got := m.Status().Imports; got.Refused[status.ImportNamespace] != 2 {
+			t.Errorf("refused are %v", got.Refused)
+		}
+		s.api.change(func() { s.api.remove("configmaps/federation-import") })
+		s.api.setAnswer(nil)
+		time.Sleep(time.Minute)
+		s.wrote("there is another", "POST configmaps/federation-import", "POST endpointslices/s00-v4-https-443", "POST endpointslices/s01-v4-https-443", "POST services/s00", "POST services/s01")
+		if got := m.Status().Imports; len(got.Refused) > 0 || got.Services[status.ImportWritten] != 2 {
+			t.Errorf("the status says %+v", got)
+		}
 	})
 }
 

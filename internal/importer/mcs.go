@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -96,16 +97,13 @@ func (m *Importer) partsOf(name types.NamespacedName, n *importedName) (parts []
 	if export, service := n.exported(name); export != nil && service != nil {
 		parts = append(parts, clusterPart{Export: mcs.Describe(m.config.Target.Cluster, export, service)})
 	}
-	ranks := make(map[*offer]uint64)
-	for o := range n.offers {
-		ranks[o] = o.age
-	}
+	held := sets.New[*offer]()
 	for _, there := range n.objects {
-		if m.isOurs(there) {
-			ranks[n.offerOf(there)] = 0
-		}
+		o, _ := m.offerOf(there)
+		held.Insert(o)
 	}
-	for _, o := range slices.SortedFunc(maps.Keys(n.offers), func(a, b *offer) int { return cmp.Compare(ranks[a], ranks[b]) }) {
+	first := slices.DeleteFunc(slices.Clone(n.offers), func(o *offer) bool { return !held.Has(o) })
+	for _, o := range append(first, n.offers...) {
 		if !slices.ContainsFunc(parts, func(p clusterPart) bool { return p.Cluster == o.export.Cluster }) {
 			parts = append(parts, clusterPart{o.export, o, o.service})
 		}
@@ -139,9 +137,9 @@ func (m *Importer) planImport(ctx context.Context, name types.NamespacedName, n 
 	p.there = maps.Clone(n.objects)
 	kept := false
 	for key, o := range p.there {
-		if until, is := m.keptUntil(n, o); is {
+		if _, left := m.offerOf(o); left > 0 {
 			delete(p.there, key) // stays as it is
-			kept, p.again = true, earlier(p.again, time.Until(until))
+			kept, p.again = true, earlier(p.again, left)
 		}
 	}
 	m.mu.Unlock()

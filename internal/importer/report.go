@@ -108,10 +108,10 @@ func (m *Importer) reportOffer(o *offer) (s status.ImportedService) {
 		s = status.ImportedService{State: status.ImportInvalidName, Since: updated, Rule: o.rule}
 	} else {
 		s = m.reportName(o.name)
-		n := m.names[o.name]
-		there := n.service(o.name)
+		there := m.names[o.name].service(o.name)
+		of, _ := m.offerOf(there)
 		switch {
-		case !m.config.Target.MCS && m.isOurs(there) && n.offerOf(there) != o:
+		case !m.config.Target.MCS && m.isOurs(there) && of != o:
 			s.State, s.Since, s.Rule = status.ImportRival, updated, "the objects of the name are those of the service at "+s.FQDN+" of owner "+s.Owner
 		case s.State == status.ImportWritten && o.isStale():
 			s.State = status.ImportStale
@@ -131,7 +131,7 @@ func (m *Importer) reportName(name types.NamespacedName) status.ImportedService 
 		if m.isOurs(there) && s.State != status.ImportKept {
 			of := there.GetAnnotations()
 			s.Owner, s.Service, s.FQDN, s.State = of[ownerKey], of[serviceAnnotation], of[fqdnAnnotation], status.ImportWritten
-			if _, kept := m.keptUntil(n, there); kept {
+			if _, left := m.offerOf(there); left > 0 {
 				s.State = status.ImportKept
 			}
 		}
@@ -155,7 +155,7 @@ func (m *Importer) Catalog(of string) iter.Seq2[status.CatalogService, error] {
 	for _, o := range f.offers {
 		offers = append(offers, *o)
 	}
-	live := f.summary.Live
+	live := f.status.Live
 	m.mu.Unlock()
 	slices.SortFunc(offers, func(a, b offer) int { return status.CompareNames(a.service.Name(), b.service.Name()) })
 	return func(yield func(status.CatalogService, error) bool) {

@@ -3,9 +3,9 @@ package importer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,9 +25,6 @@ const oneRequest = 10 * time.Second // bounds a request
 // errUnread says that a name is written later, once everything has been read.
 var errUnread = errors.New("objects are being read")
 
-// anchorName stands for the ConfigMap in the queue.
-var anchorName = types.NamespacedName{Name: anchor} //nolint:gochecknoglobals // never changed
-
 // drainQueue writes the names in the queue until it is shut down.
 func (m *Importer) drainQueue(ctx context.Context, queue workqueue.TypedRateLimitingInterface[types.NamespacedName]) {
 	for {
@@ -36,7 +33,6 @@ func (m *Importer) drainQueue(ctx context.Context, queue workqueue.TypedRateLimi
 			return
 		}
 		again, err := m.writeName(ctx, name)
-		m.noteResult(name, err)
 		switch {
 		case errors.Is(err, errUnread):
 		case err != nil && ctx.Err() == nil:
@@ -51,50 +47,14 @@ func (m *Importer) drainQueue(ctx context.Context, queue workqueue.TypedRateLimi
 	}
 }
 
-// noteResult records how a name was written. An answer of the server that another attempt will hardly
-// change is one for which owners need not wait.
-func (m *Importer) noteResult(name types.NamespacedName, err error) {
-	switch {
-	case errors.Is(err, errUnread), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
-		return
-	case err != nil && !isDefinite(err):
-		m.noteAnswer("write", err)
-		return
-	}
-	m.noteAnswer("write", nil)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch n := m.names[name]; {
-	case n == nil:
-	case err != nil:
-		m.refuse(n, name, status.ImportRejected, "the API server does not take it: "+m.client.ExplainError(err).Error())
-	case len(n.offers) == 0 && len(n.objects) == 0:
-		delete(m.names, name)
-	}
-	for _, f := range m.owners {
-		f.noteWritten(name)
-	}
-}
-
 // isDefinite reports whether an error is an answer that stands until somebody changes something: a
-// quota, a missing right, an object that is not valid.
+// quota, a missing right, an object that is not valid. Owners need not wait for that.
 func isDefinite(err error) bool {
 	answer := apierrors.APIStatus(nil)
-	if !errors.As(err, &answer) {
+	if !errors.As(err, &answer) || apierrors.IsUnauthorized(err) || apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) {
 		return false
 	}
-	code := answer.Status().Code
-	return code < http.StatusInternalServerError && code != http.StatusUnauthorized
-}
-
-// refuse records why a name has not the objects that it should have. The caller holds mu.
-func (m *Importer) refuse(n *importedName, name types.NamespacedName, reason, rule string) {
-	since := n.refused.since
-	if n.refused.reason != reason {
-		since = time.Now().UTC()
-		m.log.Warn("a service is not written", "object", name.String(), "reason", reason, "rule", rule)
-	}
-	n.refused = refusal{since, reason, rule}
+	return answer.Status().Code < http.StatusInternalServerError
 }
 
 // plan is what becomes of the objects of a name: those there are to be as those wanted, which are written in
@@ -113,56 +73,81 @@ type plan struct {
 // writeName writes what differs between the objects of a name and what they should be. It returns when to look
 // again although nothing has changed, or 0 for never.
 func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (again time.Duration, err error) {
-	owned, err := m.ensureAnchor(ctx, name == anchorName)
-	if err != nil || name == anchorName {
-		return 0, err
-	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	n := m.names[name]
-	switch {
-	case !m.listed:
+	if n == nil || !m.listed {
+		m.mu.Unlock()
 		return 0, errUnread
-	case n == nil:
-		return 0, nil
 	}
 	since := n.changed
 	n.changed = time.Time{} // whatever changes from now on sets it
 	m.mu.Unlock()
 	p := plan{begun: true}
 	for p.begun && err == nil {
-		p = m.planName(ctx, name, n, *owned)
-		err = m.writeDifference(ctx, &p)
+		if p, err = m.planName(ctx, name, n); err == nil {
+			err = m.writeDifference(ctx, &p)
+		}
 	}
 	if err == nil && m.config.Target.MCS {
 		err = m.writeStatuses(ctx, name, n, &p)
 	}
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		p.reason, p.rule, p.again, err = status.ImportNameTaken, "there is an object of the name that no importer has made", longestPause, nil
-	case errors.Is(err, errNoNamespace):
-		p.reason, p.rule, p.again, err = status.ImportNamespace, "there is no namespace "+name.Namespace+" in this cluster", longestPause, nil
+	settled := err == nil || isDefinite(err)
+	if settled {
+		m.noteAnswer("write", nil)
+	} else if ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsTooManyRequests(err) {
+		m.noteAnswer("write", err)
 	}
 	m.mu.Lock()
-	switch {
-	case err != nil:
+	defer m.mu.Unlock()
+	if !settled {
 		n.changed = since
-	case p.reason != "":
-		m.refuse(n, name, p.reason, p.rule)
-	default:
-		n.refused = refusal{}
+		return 0, err
 	}
+	if err != nil {
+		p.reason, p.rule = status.ImportRejected, "the API server does not take it: "+m.client.ExplainError(err).Error()
+		if apierrors.IsAlreadyExists(err) {
+			p.reason = status.ImportNameTaken
+		} else if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			p.reason, m.anchored = status.ImportNamespace, false // the ConfigMap may go with the namespace
+		}
+	}
+	m.noteWritten(name, n, p.reason, p.rule)
 	return p.again, err
 }
 
-// planName returns what becomes of the objects of a name. Objects that the ConfigMap owns refer to it as said.
-func (m *Importer) planName(ctx context.Context, name types.NamespacedName, n *importedName, owned metav1.OwnerReference) (p plan) {
+// noteWritten records that the server has answered for a name, and why its objects are not those that it
+// should have; without a reason, they are. The caller holds mu.
+func (m *Importer) noteWritten(name types.NamespacedName, n *importedName, reason, rule string) {
+	since := n.refused.since
+	if n.refused.reason != reason {
+		since = time.Now().UTC()
+		if reason != "" {
+			m.log.Warn("a service is not written", "object", name.String(), "reason", reason, "rule", rule)
+		}
+	}
+	n.refused = refusal{since, reason, rule}
+	if !n.changed.IsZero() {
+		return // it is written once more
+	}
+	if len(n.offers) == 0 && len(n.objects) == 0 {
+		delete(m.names, name)
+	}
+	for _, f := range m.owners {
+		f.noteWritten(name)
+	}
+}
+
+// planName returns what becomes of the objects of a name.
+func (m *Importer) planName(ctx context.Context, name types.NamespacedName, n *importedName) (p plan, err error) {
 	if m.config.Target.MCS {
-		return m.planImport(ctx, name, n)
+		return m.planImport(ctx, name, n), nil
 	}
 	m.mu.Lock()
-	until, kept := m.keptUntil(n, n.service(name))
-	o, service := m.chooseOffer(n, name), n.service(name)
+	service := n.service(name)
+	o, left := m.offerOf(service)
+	if o == nil && left == 0 && len(n.offers) > 0 {
+		o = n.offers[0]
+	}
 	var offered packed.Service
 	if o != nil {
 		offered = o.service
@@ -170,13 +155,13 @@ func (m *Importer) planName(ctx context.Context, name types.NamespacedName, n *i
 	p.there = maps.Clone(n.objects)
 	m.mu.Unlock()
 	switch {
-	case kept:
-		return plan{again: time.Until(until)}
+	case left > 0:
+		return plan{again: left}, nil
 	case o == nil: // nothing is wanted
-		return p
+		return p, nil
 	case service != nil && !m.isOurs(service):
 		p.reason, p.rule = status.ImportNameTaken, "there is a Service of the name that no importer has made"
-		return p
+		return p, nil
 	}
 	s := offered.Unpack()
 	addresses, again, unknown := m.resolveEndpoints(ctx, o.owner, s)
@@ -187,50 +172,75 @@ func (m *Importer) planName(ctx context.Context, name types.NamespacedName, n *i
 		p.reason, p.rule = status.ImportNoEndpoint, "the host "+unknown+" of an endpoint cannot be looked up"
 		if service != nil {
 			p.there = nil // what is there stays, for want of an answer
-			return p
+			return p, nil
 		}
 	case len(ports) == 0:
 		p.reason, p.rule = status.ImportNoEndpoint, "no instance has an endpoint with an address"
 	}
 	switch {
 	case len(ports) > 0:
-		meta := metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, OwnerReferences: []metav1.OwnerReference{owned}, Labels: map[string]string{managedBy: manager}}
+		owned, err := m.ensureAnchor(ctx)
+		if err != nil {
+			return p, err
+		}
+		meta := metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, OwnerReferences: []metav1.OwnerReference{*owned}, Labels: map[string]string{managedBy: manager}}
 		noteService(&meta, o.owner, offered)
 		p.wanted = m.config.Target.serviceObjects(meta, ports)
 	case service != nil:
 		p.wanted = []object{service} // and with it its address
 	}
-	return p
+	return p, nil
 }
 
-// chooseOffer returns the offer that has a name, or nil: the one that its objects are of, or else the
-// first. The caller holds mu.
-func (m *Importer) chooseOffer(n *importedName, name types.NamespacedName) (first *offer) {
-	if there := n.service(name); m.isOurs(there) {
-		if o := n.offerOf(there); o != nil {
-			return o
+// offerOf returns the offer that an object of the importer was written for. Without one, it returns how much
+// longer the object stays all the same. The caller holds mu.
+func (m *Importer) offerOf(there object) (o *offer, left time.Duration) {
+	if !m.isOurs(there) {
+		return nil, 0
+	}
+	noted := there.GetAnnotations()
+	for _, f := range m.owners { // without the owner in the configuration, it goes
+		if f.Name == noted[ownerKey] {
+			if o = f.offers[noted[serviceAnnotation]]; o == nil || o.name != nameOf(there) {
+				return nil, f.keptFor()
+			}
 		}
 	}
-	for o := range n.offers {
-		if first == nil || o.age < first.age {
-			first = o
-		}
-	}
-	return first
+	return o, 0
 }
 
-// keptUntil reports whether an object of a name stays although no offer is its own, because its owner
-// may still offer the service, and until when. The caller holds mu.
-func (m *Importer) keptUntil(n *importedName, there object) (until time.Time, kept bool) {
-	if !m.isOurs(there) || n.offerOf(there) != nil {
-		return until, false
+// ensureAnchor returns a reference to the ConfigMap. It reads or makes the ConfigMap where it may be another
+// than before.
+func (m *Importer) ensureAnchor(ctx context.Context) (*metav1.OwnerReference, error) {
+	m.anchoring.Lock()
+	defer m.anchoring.Unlock()
+	m.mu.Lock()
+	known, sure := m.anchor, m.anchored
+	m.mu.Unlock()
+	if sure {
+		return known, nil
 	}
-	i := slices.IndexFunc(m.owners, func(f *followedOwner) bool { return f.Name == there.GetAnnotations()[ownerKey] })
-	if i < 0 {
-		return until, false // the configuration has it no more
+	there, of := new(corev1.ConfigMap), func(r *rest.Request) *rest.Request {
+		return r.Namespace(m.config.Target.Namespace).Resource(mapKind).Timeout(oneRequest)
 	}
-	until = m.owners[i].keptUntil()
-	return until, time.Now().Before(until)
+	err := of(m.api[mapKind].Get()).Name(anchor).Do(ctx).Into(there)
+	switch {
+	case apierrors.IsNotFound(err):
+		there.ObjectMeta = metav1.ObjectMeta{Name: anchor, Labels: map[string]string{managedBy: manager}}
+		err = of(m.api[mapKind].Post()).Body(there).Do(ctx).Into(there)
+	case err == nil && !m.isOurs(there):
+		err = fmt.Errorf("the ConfigMap %s is one that no importer has made; remove it, or import into another namespace", anchor)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.anchored = true; known == nil || known.UID != there.UID {
+		m.anchor = &metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: anchor, UID: there.UID}
+		m.enqueueAll() // they refer to the one before
+	}
+	return m.anchor, nil
 }
 
 // writeDifference creates and changes what is wanted, in order, and removes what else there is of the
@@ -267,18 +277,11 @@ func isHeadless(o object) bool {
 	return ok && s.Spec.ClusterIP == corev1.ClusterIPNone
 }
 
-// errNoNamespace says that the namespace of an object does not exist.
-var errNoNamespace = errors.New("there is no such namespace")
-
 // put creates an object, or changes the one that is there.
 func (m *Importer) put(ctx context.Context, key objectKey, is, wanted object) error {
 	switch {
 	case is == nil:
-		err := m.send(ctx, key, m.api[key.kind].Post().Body(wanted), wanted)
-		if apierrors.IsNotFound(err) {
-			err = errNoNamespace
-		}
-		return err
+		return m.send(ctx, key, m.api[key.kind].Post().Body(wanted), wanted)
 	case !m.isOurs(is):
 		return apierrors.NewAlreadyExists(corev1.Resource(key.kind), key.name.Name)
 	}
