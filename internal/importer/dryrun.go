@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/hamlet-federation/coredns-federation/internal/dns/hostname"
-	"github.com/hamlet-federation/coredns-federation/internal/status"
 )
 
 // DryRun writes the objects of all services as YAML, by name, once the catalogs of all owners are complete,
@@ -65,8 +64,7 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 			}
 		}
 	}
-	services := slices.SortedFunc(m.reportServices, func(a, b status.ImportedService) int { return cmp.Compare(a.Service, b.Service) })
-	for _, s := range services {
+	for _, s := range m.reportServices() {
 		if s.Rule != "" {
 			fmt.Fprintf(out, "# service %q of owner %s is not imported: %s\n", s.Service, s.Owner, s.Rule)
 		}

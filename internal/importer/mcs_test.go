@@ -253,7 +253,7 @@ func TestServiceImportKept(t *testing.T) {
 		if writes := s.api.take(); len(writes) != 1 || !strings.HasPrefix(writes[0], "PUT endpointslices/"+derived+"-east-") {
 			t.Errorf("after a change of the own cluster: %v", writes)
 		}
-		if i := s.imported(); len(i.Status.Clusters) != 3 || m.Status().Imports.Services[status.ImportKept] != 1 {
+		if i := s.imported(); len(i.Status.Clusters) != 3 || m.Status().Imports.Services[status.ImportKept] != 2 {
 			t.Errorf("ServiceImport %+v, status %+v", i.Status, m.Status().Imports)
 		}
 		if after, _ := s.conflict(); after != before || after != "TrafficDistributionConflict" {

@@ -18,11 +18,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
 
-// The bounds of a report.
-const (
-	mostProblems  = 20
-	mostExplained = 100
-)
+// mostReported is how many services a report has.
+const mostReported = 100
 
 var _ page.ReportSource = (*Importer)(nil)
 
@@ -65,77 +62,69 @@ func (m *Importer) reportImports() *status.Imports {
 	if of := slices.Sorted(maps.Keys(m.trouble)); len(of) > 0 {
 		r.Failure = of[0] + ": " + m.trouble[of[0]].Error()
 	}
-	for s := range m.reportServices {
+	for _, s := range m.reportServices() {
 		if s.Rule != "" {
 			r.Refused[s.State]++
 			r.Problems = append(r.Problems, s)
 			continue
 		}
-		r.Services[s.State]++
-		if s.State == status.ImportPending && (r.PendingSince.IsZero() || s.Since.Before(r.PendingSince)) {
-			r.PendingSince = s.Since
+		if r.Services[s.State]++; s.State == status.ImportPending {
+			r.PendingSince = s.Since // of the last one, which is the oldest
 		}
 	}
-	slices.SortFunc(r.Problems, func(a, b status.ImportedService) int {
-		return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Service, b.Service))
-	})
-	r.Problems = r.Problems[:min(len(r.Problems), mostProblems)]
+	r.Problems = r.Problems[:min(len(r.Problems), mostReported)]
 	return r
 }
 
-// reportServices yields what has become of each service that an owner offers, and of objects that are of none. The
-// caller holds mu.
-func (m *Importer) reportServices(yield func(status.ImportedService) bool) {
+// reportServices returns what has become of each service that an owner offers, and of objects that are of none, the
+// newest state first. The caller holds mu.
+func (m *Importer) reportServices() (all []status.ImportedService) {
 	for _, f := range m.owners {
 		for _, o := range f.offers {
-			if !yield(m.reportOffer(o)) {
-				return
-			}
+			all = append(all, m.reportOffer(o))
 		}
 	}
 	for name, n := range m.names {
-		s := m.reportName(name)
-		if (s.State == status.ImportKept || len(n.offers) == 0 && s.State != "") && !yield(s) {
-			return
+		for _, there := range n.objects {
+			_, left := m.offerOf(there)
+			if left == 0 && (len(n.offers) > 0 || !m.isOurs(there) && n.refused.reason == "") {
+				continue
+			}
+			s, of := m.reportName(name), there.GetAnnotations()
+			if left > 0 {
+				s = status.ImportedService{Object: s.Object, State: status.ImportKept}
+			}
+			s.Owner, s.Service, s.FQDN = of[ownerKey], of[serviceAnnotation], of[fqdnAnnotation]
+			all = append(all, s)
 		}
 	}
+	slices.SortFunc(all, func(a, b status.ImportedService) int {
+		return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Service, b.Service), cmp.Compare(a.FQDN, b.FQDN))
+	})
+	return slices.Compact(all) // the objects of one service are many
 }
 
 // reportOffer returns what has become of an offer. The caller holds mu.
-func (m *Importer) reportOffer(o *offer) (s status.ImportedService) {
+func (m *Importer) reportOffer(o *offer) status.ImportedService {
 	updated := time.Unix(int64(o.updated), 0).UTC()
-	if o.rule != "" {
-		s = status.ImportedService{State: status.ImportInvalidName, Since: updated, Rule: o.rule}
-	} else {
+	s := status.ImportedService{State: status.ImportInvalidName, Since: updated, Rule: o.rule}
+	if o.rule == "" {
 		s = m.reportName(o.name)
 		there := m.names[o.name].service(o.name)
-		of, _ := m.offerOf(there)
-		switch {
-		case !m.config.Target.MCS && m.isOurs(there) && of != o:
-			s.State, s.Since, s.Rule = status.ImportRival, updated, "the objects of the name are those of the service at "+s.FQDN+" of owner "+s.Owner
-		case s.State == status.ImportWritten && o.isStale():
+		if of, _ := m.offerOf(there); m.isOurs(there) && of != o {
+			has := there.GetAnnotations()
+			s.State, s.Since, s.Rule = status.ImportRival, updated, "the objects of the name are those of the service at "+has[fqdnAnnotation]+" of owner "+has[ownerKey]
+		} else if s.State == status.ImportWritten && o.isStale() {
 			s.State = status.ImportStale
-		case s.State == status.ImportKept: // others of the ServiceImport
-			s.State = status.ImportWritten
 		}
 	}
 	s.Owner, s.Service, s.FQDN = o.owner.Name, o.service.Name(), o.service.FQDN()
 	return s
 }
 
-// reportName returns what has become of a name, with the service that its objects are of. Without a state, there are
-// none. The caller holds mu.
+// reportName returns what has become of the objects of a name, whatever they are of. The caller holds mu.
 func (m *Importer) reportName(name types.NamespacedName) status.ImportedService {
-	n, s := m.names[name], status.ImportedService{Object: name.String()}
-	for _, there := range n.objects {
-		if m.isOurs(there) && s.State != status.ImportKept {
-			of := there.GetAnnotations()
-			s.Owner, s.Service, s.FQDN, s.State = of[ownerKey], of[serviceAnnotation], of[fqdnAnnotation], status.ImportWritten
-			if _, left := m.offerOf(there); left > 0 {
-				s.State = status.ImportKept
-			}
-		}
-	}
+	n, s := m.names[name], status.ImportedService{Object: name.String(), State: status.ImportWritten}
 	switch {
 	case m.queue == nil:
 		s.State = status.ImportStandby
@@ -173,16 +162,12 @@ func (m *Importer) Why(_ context.Context, name string, _ uint16) (status.NameExp
 	w := status.NameExplanation{Role: status.Importer, Now: now.UTC(), Name: name}
 	isMeant := func(service, fqdn string) bool { return fqdn == name || status.IsCalled(service, name) }
 	m.mu.Lock()
-	for s := range m.reportServices {
-		if isMeant(s.Service, s.FQDN) || isMeant(s.Object, "") || isMeant(path.Base(s.Object), "") {
-			w.Imports = append(w.Imports, s)
-		}
-	}
+	all := m.reportServices()
 	m.mu.Unlock()
-	slices.SortFunc(w.Imports, func(a, b status.ImportedService) int { // what is written first
-		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Service, b.Service))
+	all = slices.DeleteFunc(all, func(s status.ImportedService) bool {
+		return !isMeant(s.Service, s.FQDN) && !isMeant(s.Object, "") && !isMeant(path.Base(s.Object), "")
 	})
-	w.Imports = w.Imports[:min(len(w.Imports), mostExplained)]
+	w.Imports = all[:min(len(all), mostReported)]
 	fqdn, err := federation.ParseFQDN(name)
 	for _, f := range m.owners {
 		u := f.reportOwner(now)

@@ -21,7 +21,7 @@ type Imports struct {
 
 	Services map[string]int    `json:"services,omitempty"` // how many are in a state, without those that are refused
 	Refused  map[string]int    `json:"refused,omitempty"`  // services that are not written, by reason
-	Problems []ImportedService `json:"problems,omitempty"` // these, newest first, 20 at most
+	Problems []ImportedService `json:"problems,omitempty"` // these, newest first, 100 at most
 }
 
 // The states of an imported service.
