@@ -270,7 +270,7 @@ func TestJudgeImporter(t *testing.T) {
 		}},
 		{Imports{Leads: true, Services: map[string]int{ImportKept: 1}}, []FollowedOwner{well, {ID: "c", State: "expired"}}, []string{
 			"Act on 1 of 2 owners: 1 expired.",
-			"Cluster https://k:6443: The earlier objects of 1 service are kept: no complete catalog has them or withdraws them yet, or one that is complete lacks too many at once.",
+			"Cluster https://k:6443: The earlier objects of 1 service are kept: no complete catalog has them or withdraws them yet.",
 		}},
 		{Imports{Failure: "connection refused"}, []FollowedOwner{lost}, []string{
 			"Cluster https://k:6443: The API server cannot be asked, so objects stay as they are: connection refused", "Look at 1 of 1 owner: 1 stale.",
