@@ -146,14 +146,9 @@ func (m *Importer) Catalog(of string) iter.Seq2[status.CatalogService, error] {
 	}
 	live := f.status.Live
 	m.mu.Unlock()
-	slices.SortFunc(offers, func(a, b offer) int { return status.CompareNames(a.service.Name(), b.service.Name()) })
-	return func(yield func(status.CatalogService, error) bool) {
-		for _, o := range offers {
-			if !yield(status.NewService(o.service.Unpack(), time.Unix(int64(o.updated), 0), o.generation < live)) {
-				return
-			}
-		}
-	}
+	return status.YieldServices(offers, func(o offer) string { return o.service.Name() }, func(o offer) (status.CatalogService, error) {
+		return status.NewService(o.service.Unpack(), time.Unix(int64(o.updated), 0), o.generation < live)
+	})
 }
 
 // Why implements page.ReportSource. The name is an fqdn, that of a service, or that of an object.

@@ -15,7 +15,6 @@ type Imports struct {
 	Leads     bool   `json:"leads"`             // whether this replica writes
 	Leader    string `json:"leader,omitempty"`  // the replica that does
 	Failure   string `json:"failure,omitempty"` // why the API server cannot be asked
-	Remedy    string `json:"remedy,omitempty"`
 
 	PendingSince time.Time `json:"pendingSince,omitzero"` // since when the first of the pending services waits
 

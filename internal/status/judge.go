@@ -471,7 +471,7 @@ func (p *PublishingOwner) Judge(now time.Time) (v Judgement) {
 func (i *Imports) Judge(now time.Time) (v Judgement, state string) {
 	switch {
 	case i.Failure != "":
-		v.addCondition(importAway.withRemedy(i.Remedy), i.Failure)
+		v.addCondition(importAway, i.Failure)
 	case !i.Leads && i.Leader == "":
 		v.addCondition(importLeaderless)
 	}

@@ -211,9 +211,6 @@ func TestJudge(t *testing.T) {
 	if v := source(CatalogSource{State: "current", Relay: &FollowedOwner{State: "parked"}}); v.Level != Act {
 		t.Errorf("a source is as bad as the owner that it relays: %+v", v)
 	}
-	if v := objects(Imports{Failure: "x", Remedy: "y"}); v.Findings[0].Remedy != "y" {
-		t.Errorf("where the reason is known, the remedy is that of the reason, and not %+v", v)
-	}
 	for _, v := range []Judgement{
 		imported(FollowedOwner{State: "stale", Failure: "down", Remedy: "start it"}),
 		owner(FollowedOwner{State: "connecting", Damage: "x", Failure: "down", Remedy: "start it"}), relayed(FollowedOwner{State: "connecting", Failure: "down", Remedy: "start it"}),

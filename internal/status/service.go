@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net"
 	"slices"
 	"strconv"
@@ -42,6 +43,20 @@ func NewService(s *federation.Service, updated time.Time, stale bool) (CatalogSe
 		return CatalogService{}, fmt.Errorf("service %s: %w", safetext.Quote(s.Name), err)
 	}
 	return CatalogService{Name: s.Name, FQDN: s.FQDN.String(), Service: compact.Bytes(), Updated: updated.UTC(), Stale: stale}, nil
+}
+
+// YieldServices yields reports of services in the order of their names, each name once, and each report when it is
+// asked for.
+func YieldServices[T any](all []T, nameOf func(T) string, report func(T) (CatalogService, error)) iter.Seq2[CatalogService, error] {
+	slices.SortFunc(all, func(a, b T) int { return CompareNames(nameOf(a), nameOf(b)) })
+	all = slices.CompactFunc(all, func(a, b T) bool { return nameOf(a) == nameOf(b) })
+	return func(yield func(CatalogService, error) bool) {
+		for _, s := range all {
+			if !yield(report(s)) {
+				return
+			}
+		}
+	}
 }
 
 // CompareNames returns how names are in order for people: web-2 comes before web-10.

@@ -321,7 +321,7 @@ func testStatus(role ProcessRole) *Status {
 		if role == Importer {
 			s.Imports = &Imports{
 				Cluster: "https://10.0.0.1:6443", Namespace: "fed", Leads: true, Leader: "pod-a", Services: map[string]int{ImportWritten: 7, ImportPending: 1, ImportKept: 2},
-				Failure: "connection refused", Remedy: "start it", PendingSince: ago(time.Minute),
+				Failure: "connection refused", PendingSince: ago(time.Minute),
 				Refused: map[string]int{ImportRival: 1}, Problems: []ImportedService{{"fed/web", "o1:8008", "web", "web.fed.example.", ImportRival, ago(time.Minute), "an earlier service has the name"}},
 			}
 			return s

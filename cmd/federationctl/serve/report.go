@@ -210,12 +210,7 @@ func className(rules []int) string {
 func (p *Publisher) Catalog(of string) iter.Seq2[status.CatalogService, error] {
 	found := p.catalogs[of].sources.Find(func(*wire.EncodedService) bool { return true })
 	found = slices.DeleteFunc(found, func(f source.FoundService) bool { return f.Hidden != "" })
-	slices.SortFunc(found, func(a, b source.FoundService) int { return status.CompareNames(a.Service.Name(), b.Service.Name()) })
-	return func(yield func(status.CatalogService, error) bool) {
-		for _, f := range found {
-			if !yield(status.NewService(f.Service.Service(), time.Time{}, false)) {
-				return
-			}
-		}
-	}
+	return status.YieldServices(found, func(f source.FoundService) string { return f.Service.Name() }, func(f source.FoundService) (status.CatalogService, error) {
+		return status.NewService(f.Service.Service(), time.Time{}, false)
+	})
 }

@@ -116,7 +116,13 @@ func TestReadWhileAttaching(t *testing.T) {
 	a, b, owners := writer(t, "a")
 	owners[0].publishChanges(upsert(large(t, "web", 0)))
 	owners[0].joinBlock(&publishingBlock{block: a.newBlock(b.config), owner: owners[0]})
-	if n := len(owners[0].offeredServices()); n != 1 {
+	a.owners.Store(&owners)
+	n := 0
+	for _, err := range a.Catalog(owners[0].id) {
+		must.Do(t, err)
+		n++
+	}
+	if n != 1 {
 		t.Errorf("%d services, want 1", n)
 	}
 }

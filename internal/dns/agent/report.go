@@ -43,27 +43,16 @@ func (o *mirroredOwner) reportStatus(now time.Time) status.FollowedOwner {
 	return u
 }
 
-// Catalog returns all services of an owner, in the order of their names, each once: none if there is no owner with
-// that ID. Catalog reads what is published, and waits for nobody.
+// Catalog returns all services that the zones have of an owner, in the order of their names, each once: none if there
+// is no owner with that ID. Catalog reads what is published, and waits for nobody.
 func (a *Agent) Catalog(of string) iter.Seq2[status.CatalogService, error] {
 	var offers []zone.OfferedService
 	if o := a.findOwner(of); o != nil {
-		offers = o.offeredServices()
-	}
-	return func(yield func(status.CatalogService, error) bool) {
-		for i := range offers {
-			if !yield(status.NewService(offers[i].Service.Unpack(), offers[i].Updated, offers[i].Stale)) {
-				return
-			}
+		for z, m := range o.publishedZones() {
+			offers = append(offers, z.OfferedServices(m.index)...)
 		}
 	}
-}
-
-// offeredServices returns the services that the zones have of the owner, by name.
-func (o *mirroredOwner) offeredServices() (all []zone.OfferedService) {
-	for z, m := range o.publishedZones() {
-		all = append(all, z.OfferedServices(m.index)...)
-	}
-	slices.SortFunc(all, func(x, y zone.OfferedService) int { return status.CompareNames(x.Service.Name(), y.Service.Name()) })
-	return slices.CompactFunc(all, func(x, y zone.OfferedService) bool { return x.Service.Name() == y.Service.Name() })
+	return status.YieldServices(offers, func(o zone.OfferedService) string { return o.Service.Name() }, func(o zone.OfferedService) (status.CatalogService, error) {
+		return status.NewService(o.Service.Unpack(), o.Updated, o.Stale)
+	})
 }

@@ -141,7 +141,7 @@ func TestPages(t *testing.T) {
 	standby.status.Owners = standby.status.Owners[:1]
 	standby.status.Imports = &status.Imports{Cluster: cluster, Namespace: "fed", Leader: "import-1_<b>"}
 	away.status.Owners, away.status.Ready, away.status.Waiting = nil, false, []string{"the API server"}
-	away.status.Imports = &status.Imports{Cluster: cluster, Namespace: "fed", Failure: hostile, Remedy: "start the API server"}
+	away.status.Imports = &status.Imports{Cluster: cluster, Namespace: "fed", Failure: hostile}
 	shared := consumer()
 	shared.status.Owners = shared.status.Owners[:1]
 	shared.why.Answers[0].Holder.Shared = []status.SharedEndpoint{
