@@ -65,6 +65,12 @@ func (a *testAPI) RoundTrip(request *http.Request) (*http.Response, error) {
 		body = must.Get(io.ReadAll(request.Body))(a.t)
 		sent, _, _ = scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	}
+	if i, ok := sent.(*mcsv1beta1.ServiceImport); ok {
+		i.Status = mcsv1beta1.ServiceImportStatus{} // which has a resource of its own
+		if before, ok := a.objects[path].(*mcsv1beta1.ServiceImport); ok {
+			i.Status = before.Status
+		}
+	}
 	name := path
 	if o, ok := sent.(object); ok && !single {
 		name = kind + "/" + o.GetName()

@@ -213,7 +213,7 @@ func (m *Importer) connect(wrap func(http.RoundTripper) http.RoundTripper) error
 	}
 	core, err := m.client.Group(corev1.SchemeGroupVersion)
 	discovery, also := m.client.Group(discoveryv1.SchemeGroupVersion)
-	multicluster, too := m.client.Group(mcsVersion())
+	multicluster, too := m.client.Group(mcsVersion)
 	leases, at := m.client.Leases()
 	m.api = map[string]*rest.RESTClient{serviceKind: core, mapKind: core, sliceKind: discovery, importKind: multicluster, exportKind: multicluster}
 	m.election = &kube.Election{

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -17,10 +16,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -28,7 +28,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/kube"
 	"github.com/hamlet-federation/coredns-federation/internal/mcs"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
-	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
 // With ServiceImports, a name is that of one Service in all clusters that export it, and every offer under
@@ -50,18 +49,8 @@ const (
 	exportKind = mcsv1beta1.ServiceExportPluralName
 )
 
-// mcsVersion returns the version that is read and written. The API server shows v1alpha1 of the same objects.
-func mcsVersion() schema.GroupVersion {
-	return schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: "v1beta1"}
-}
-
-// clusterPart is what one cluster exports under a name.
-type clusterPart struct {
-	mcs.Export
-
-	offer   *offer         // nil: of this cluster
-	service packed.Service // of the offer
-}
+// mcsVersion is read and written. The API server shows v1alpha1 of the same objects.
+var mcsVersion = schema.GroupVersion(mcsv1beta1.GroupVersion) //nolint:gochecknoglobals // never changed
 
 // exportOf returns what a service has in its label for ServiceImports.
 func exportOf(s *federation.Service) (e mcs.Export, invalid *federation.InvalidError) {
@@ -91,261 +80,204 @@ func (t *Target) admitPart(s *federation.Service) *federation.InvalidError {
 	return nil
 }
 
-// partsOf returns the parts of a name, one of each cluster. Of two offers for one cluster, that counts of
-// which there are objects, or else the first. The caller holds mu.
-func (m *Importer) partsOf(name types.NamespacedName, n *importedName) (parts []clusterPart) {
-	if export, service := n.exported(name); export != nil && service != nil {
-		parts = append(parts, clusterPart{Export: mcs.Describe(m.config.Target.Cluster, export, service)})
+// partsOf returns the parts of a name, one of each cluster, and the ServiceExport that has this cluster's, or nil.
+// Of two offers for one cluster, the first counts. The caller holds mu.
+func (m *Importer) partsOf(name types.NamespacedName, n *importedName) (parts []offer, export *mcsv1beta1.ServiceExport) {
+	export, _ = n.objects[objectKey{exportKind, name}].(*mcsv1beta1.ServiceExport)
+	service, _ := n.service(name).(*corev1.Service)
+	if export == nil || service == nil || export.DeletionTimestamp != nil || service.DeletionTimestamp != nil || service.Spec.Type == corev1.ServiceTypeExternalName {
+		export = nil
+	} else {
+		parts = append(parts, offer{export: mcs.Describe(m.config.Target.Cluster, export, service)}) // of no owner
 	}
-	held := sets.New[*offer]()
-	for _, there := range n.objects {
-		o, _ := m.offerOf(there)
-		held.Insert(o)
-	}
-	first := slices.DeleteFunc(slices.Clone(n.offers), func(o *offer) bool { return !held.Has(o) })
-	for _, o := range append(first, n.offers...) {
-		if !slices.ContainsFunc(parts, func(p clusterPart) bool { return p.Cluster == o.export.Cluster }) {
-			parts = append(parts, clusterPart{o.export, o, o.service})
+	for _, o := range n.offers {
+		if !hasPart(parts, o.export.Cluster) {
+			parts = append(parts, *o)
 		}
 	}
-	return parts
+	return parts, export
 }
 
-// exported returns the ServiceExport of this cluster under a name, and the Service that it exports; nil
-// where there is none.
-func (n *importedName) exported(name types.NamespacedName) (export *mcsv1beta1.ServiceExport, service *corev1.Service) {
-	export, _ = n.objects[objectKey{exportKind, name}].(*mcsv1beta1.ServiceExport)
-	service, _ = n.objects[objectKey{serviceKind, name}].(*corev1.Service)
-	if export != nil && export.DeletionTimestamp != nil || service != nil && (service.DeletionTimestamp != nil || service.Spec.Type == corev1.ServiceTypeExternalName) {
-		service = nil
-	}
-	return export, service
-}
-
-// clusterSet is what the status of objects says of the parts of a name.
-type clusterSet struct {
-	clusters  []string                  // that the ServiceImport is of; none: its status stays as it is
-	export    *mcsv1beta1.ServiceExport // of this cluster, unless its conditions stay as they are
-	conflicts []mcs.Conflict            // of that with others
+// hasPart reports whether a cluster has one of the parts.
+func hasPart(parts []offer, cluster string) bool {
+	return slices.ContainsFunc(parts, func(o offer) bool { return o.export.Cluster == cluster })
 }
 
 // planImport does the work of planName for a ServiceImport and its objects.
 func (m *Importer) planImport(ctx context.Context, name types.NamespacedName, n *importedName) (p plan) {
 	m.mu.Lock()
-	parts := m.partsOf(name, n)
-	export, service := n.exported(name)
+	parts, export := m.partsOf(name, n)
 	p.there = maps.Clone(n.objects)
+	is, found := p.there[objectKey{importKind, name}].(*mcsv1beta1.ServiceImport)
+	derived, addressed := p.there[objectKey{serviceKind, derivedName(name)}].(*corev1.Service)
 	kept := false
 	for key, o := range p.there {
-		if _, left := m.offerOf(o); left > 0 {
+		if _, left := m.offerOf(o); left > 0 && found && !hasPart(parts, o.GetLabels()[mcsv1beta1.LabelSourceCluster]) {
 			delete(p.there, key) // stays as it is
 			kept, p.again = true, earlier(p.again, left)
 		}
 	}
 	m.mu.Unlock()
 
-	merged, conflicts := mergeParts(parts)
-	if service == nil {
-		conflicts = nil // between others
+	var exports []mcs.Export
+	for _, part := range parts {
+		exports = append(exports, part.export)
 	}
-	if !kept {
-		p.export, p.conflicts = export, conflicts
+	merged, conflict := mcs.Merge(exports)
+	if kept {
+		merged = is.DeepCopy()
+	} else {
+		p.noteConflict(export, conflict)
 	}
-	of, found := p.there[objectKey{importKind, name}].(*mcsv1beta1.ServiceImport)
-	derived := objectKey{serviceKind, types.NamespacedName{Namespace: name.Namespace, Name: derivedName(name)}}
 	switch {
-	case len(parts) == 0 && !(kept && found):
+	case merged == nil:
 		return p
-	case found && !m.isOurs(of):
+	case found && !m.isOurs(is):
 		p.there, p.reason, p.rule = nil, status.ImportNameTaken, "there is a ServiceImport of the name that no importer has made"
 		return p
-	case !found:
-		p.there, p.begun, p.wanted = nil, true, []object{newImport(name, merged, nil)}
+	}
+	labelImport(merged)
+	now := merged.Status
+	merged.Status = mcsv1beta1.ServiceImportStatus{} // which the API server takes from ApplyStatus alone
+	p.wanted = []object{merged}
+	if !found { // the others refer to it
+		p.there, p.begun = nil, true
 		return p
-	case kept && (of.Spec.Type != mcsv1beta1.ClusterSetIP || len(of.Spec.IPs) > 0): // it is whole, and what to change is not known
-		delete(p.there, objectKey{importKind, name})
-		delete(p.there, derived)
-	default:
-		is, _ := p.there[derived].(*corev1.Service)
-		uid := of.UID
-		of = newImport(name, merged, is)
-		of.UID = uid
-		p.wanted, p.clusters = []object{of}, merged.Clusters
-		if merged.Spec.Type == mcsv1beta1.ClusterSetIP {
-			p.wanted, p.begun = append(p.wanted, newDerived(of, merged)), is == nil // its addresses are missing in the ServiceImport
+	}
+	if merged.UID = is.UID; !apiequality.Semantic.DeepEqual(is.Status, now) {
+		p.statuses = append(p.statuses, statusChange{merged, mcsv1beta1.ServiceImportKindName, now})
+	}
+	if merged.Spec.Type == mcsv1beta1.ClusterSetIP {
+		p.wanted, p.begun = append(p.wanted, newDerived(merged)), !addressed
+		if addressed {
+			merged.Spec.IPs, merged.Spec.IPFamilies = slices.Clone(derived.Spec.ClusterIPs), slices.Clone(derived.Spec.IPFamilies)
 		}
 	}
 	for _, part := range parts {
-		parted, again, unknown := m.composeSlices(ctx, of, part, p.there)
-		if unknown != "" { // they stay as they are, for want of an answer
-			p.reason, p.rule = status.ImportNoEndpoint, "the host "+unknown+" of cluster "+part.Cluster+" cannot be looked up"
-			maps.DeleteFunc(p.there, func(_ objectKey, o object) bool { return o.GetLabels()[mcsv1beta1.LabelSourceCluster] == part.Cluster })
-		}
-		p.wanted, p.again = append(p.wanted, parted...), earlier(p.again, again)
+		m.planSlices(ctx, &p, merged, part)
 	}
 	return p
 }
 
-// mergeParts returns what parts make together, and the conflicts between them.
-func mergeParts(parts []clusterPart) (merged mcs.Import, conflicts []mcs.Conflict) {
-	exports := make([]mcs.Export, len(parts))
-	for i, p := range parts {
-		exports[i] = p.Export
-	}
-	if len(exports) > 0 {
-		merged, conflicts = mcs.Merge(exports)
-	}
-	return merged, conflicts
+// statusChange is a status to write, in which fields of other managers are left out.
+type statusChange struct {
+	of     object
+	kind   string // as objects say it
+	status any
 }
 
-// derivedName returns the name of the derived Service of a ServiceImport, with which those of its slices begin.
-func derivedName(of types.NamespacedName) string { return "derived-" + hashOf(of.String()) }
-
-// hashOf returns a text that names of objects may have for one that is too long for them.
-func hashOf(text string) string {
-	hash := fnv.New64a()
-	hash.Write([]byte(text))
-	return fmt.Sprintf("%016x", hash.Sum64())
-}
-
-// writeStatuses writes the status of a ServiceImport whose objects are written, and on the ServiceExport of
-// this cluster in what the exports differ: a condition that goes when they do not. Other controllers have
+// noteConflict has the condition Conflict of a ServiceExport written where it is another. Other controllers have
 // other conditions.
-func (m *Importer) writeStatuses(ctx context.Context, name types.NamespacedName, n *importedName, p *plan) error {
-	m.mu.Lock()
-	written, _ := n.objects[objectKey{importKind, name}].(*mcsv1beta1.ServiceImport)
-	m.mu.Unlock()
-	if written != nil && len(p.clusters) > 0 {
-		next := written.DeepCopy()
-		next.Status = mcsv1beta1.ServiceImportStatus{EndpointSliceObjects: mcsv1beta1.EndpointSliceObjectsPresent}
-		for _, cluster := range slices.Sorted(slices.Values(p.clusters)) {
-			next.Status.Clusters = append(next.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster})
+func (p *plan) noteConflict(export *mcsv1beta1.ServiceExport, conflict metav1.Condition) {
+	if export == nil {
+		return
+	}
+	conflict.ObservedGeneration = export.Generation
+	conditions := slices.Clone(export.Status.Conditions)
+	if meta.SetStatusCondition(&conditions, conflict) {
+		now := []metav1.Condition{*meta.FindStatusCondition(conditions, conflict.Type)}
+		p.statuses = append(p.statuses, statusChange{export, mcsv1beta1.ServiceExportKindName, map[string]any{"conditions": now}})
+	}
+}
+
+// writeStatuses writes what is to change of statuses, once the objects are written. Where another controller
+// has one of the fields, or the object is gone, nothing is left to do.
+func (m *Importer) writeStatuses(ctx context.Context, changes []statusChange) error {
+	for _, c := range changes {
+		key := keyOf(c.of)
+		request, err := kube.ApplyStatus(m.api[key.kind], c.of, mcsVersion, c.kind, manager, c.status)
+		if err == nil {
+			err = m.send(ctx, key, request, c.of.DeepCopyObject().(object))
 		}
-		if err := m.applyStatus(ctx, mcsv1beta1.ServiceImportKindName, written, next, next.Status); err != nil {
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return err
 		}
-	}
-	if p.export == nil {
-		return nil
-	}
-	next, now := p.export.DeepCopy(), []metav1.Condition{}
-	const conflict = string(mcsv1beta1.ServiceExportConditionConflict)
-	if len(p.conflicts) == 0 {
-		meta.RemoveStatusCondition(&next.Status.Conditions, conflict)
-	} else {
-		var reasons, messages []string
-		for _, c := range p.conflicts {
-			reasons, messages = append(reasons, string(c.Reason)), append(messages, c.Message)
-		}
-		meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
-			Type: conflict, Status: metav1.ConditionTrue, ObservedGeneration: next.Generation, Reason: strings.Join(reasons, ","), Message: strings.Join(messages, "; "),
-		})
-		now = append(now, *meta.FindStatusCondition(next.Status.Conditions, conflict))
-	}
-	err := m.applyStatus(ctx, mcsv1beta1.ServiceExportKindName, p.export, next, map[string]any{"conditions": now})
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // another controller says what conflicts there are, or the export is gone
-	}
-	return err
-}
-
-// applyStatus writes the status that an object should have where it is another, without what other managers
-// have there. It notes the object, so that nothing is written twice before a watch says so.
-func (m *Importer) applyStatus(ctx context.Context, kind string, is, next object, said any) error {
-	if apiequality.Semantic.DeepEqual(is, next) {
-		return nil
-	}
-	key := keyOf(next)
-	if err := kube.ApplyStatus(ctx, m.api[key.kind], next, mcsVersion(), kind, key.kind, manager, said, nil); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n := m.names[nameOf(next)]; n != nil && n.objects[key] != nil && version(n.objects[key]) == version(next) {
-		n.objects[key] = next
 	}
 	return nil
 }
 
-// newImport returns a ServiceImport, with the addresses of the derived Service if there is one. Exported labels
-// and annotations cannot be those by which an importer knows what belongs to whom.
-func newImport(name types.NamespacedName, merged mcs.Import, derived *corev1.Service) *mcsv1beta1.ServiceImport {
-	i := &mcsv1beta1.ServiceImport{
-		TypeMeta:   metav1.TypeMeta{APIVersion: mcsVersion().String(), Kind: mcsv1beta1.ServiceImportKindName},
-		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{}, Annotations: maps.Clone(merged.Annotations)}, Spec: merged.Spec,
-	}
-	maps.Copy(i.Labels, merged.Labels)
+// derivedName returns the name of the derived Service of a ServiceImport, with which those of its slices begin. Its
+// length does not depend on the ServiceImport, whose own name may be as long as a name of a Service may be.
+func derivedName(of types.NamespacedName) types.NamespacedName {
+	hash := fnv.New64a()
+	hash.Write([]byte(of.String()))
+	return types.NamespacedName{Namespace: of.Namespace, Name: fmt.Sprintf("derived-%016x", hash.Sum64())}
+}
+
+// labelImport says that a ServiceImport is ours. Exported labels and annotations cannot be those by which an
+// importer knows what belongs to whom.
+func labelImport(i *mcsv1beta1.ServiceImport) {
 	for _, exported := range []map[string]string{i.Labels, i.Annotations} {
 		maps.DeleteFunc(exported, func(key, _ string) bool { return strings.HasPrefix(key, prefix) || key == mcsv1beta1.LabelServiceName })
 	}
-	i.Labels[managedBy] = mcsManager
-	if derived != nil && len(derived.Spec.ClusterIPs) > 0 && i.Spec.Type == mcsv1beta1.ClusterSetIP {
-		i.Spec.IPs, i.Spec.IPFamilies = derived.Spec.ClusterIPs, derived.Spec.IPFamilies
-	}
-	return i
+	i.Labels = labels.Merge(i.Labels, labels.Set{managedBy: mcsManager})
 }
 
 // ownedBy returns the metadata of objects that a ServiceImport owns, with the name of the derived Service.
 func ownedBy(i *mcsv1beta1.ServiceImport) metav1.ObjectMeta {
+	name := derivedName(types.NamespacedName{Namespace: i.Namespace, Name: i.Name})
 	return metav1.ObjectMeta{
-		Namespace: i.Namespace, Name: derivedName(types.NamespacedName{Namespace: i.Namespace, Name: i.Name}),
-		Labels:          map[string]string{managedBy: mcsManager, mcsv1beta1.LabelServiceName: i.Name},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: mcsVersion().String(), Kind: mcsv1beta1.ServiceImportKindName, Name: i.Name, UID: i.UID}},
+		Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{managedBy: mcsManager, mcsv1beta1.LabelServiceName: i.Name},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName, Name: i.Name, UID: i.UID}},
 	}
 }
 
 // newDerived returns the derived Service of a ServiceImport. It has the values that the API server would
 // choose for what the exports do not say, and leaves out those that this server may not know.
-func newDerived(of *mcsv1beta1.ServiceImport, merged mcs.Import) *corev1.Service {
+func newDerived(of *mcsv1beta1.ServiceImport) *corev1.Service {
 	s := newService(ownedBy(of), nil, false)
-	for _, p := range merged.Spec.Ports {
+	for _, p := range of.Spec.Ports {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port, TargetPort: intstr.FromInt32(p.Port)})
 	}
-	s.Spec.SessionAffinity = cmp.Or(merged.Spec.SessionAffinity, corev1.ServiceAffinityNone)
+	s.Spec.SessionAffinity = cmp.Or(of.Spec.SessionAffinity, corev1.ServiceAffinityNone)
 	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		s.Spec.SessionAffinityConfig = cmp.Or(merged.Spec.SessionAffinityConfig, &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(corev1.DefaultClientIPServiceAffinitySeconds)}})
+		s.Spec.SessionAffinityConfig = cmp.Or(of.Spec.SessionAffinityConfig, &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(corev1.DefaultClientIPServiceAffinitySeconds)}})
 	}
-	s.Spec.InternalTrafficPolicy = cmp.Or(merged.Spec.InternalTrafficPolicy, new(corev1.ServiceInternalTrafficPolicyCluster))
-	switch d := merged.Spec.TrafficDistribution; {
-	case d == nil:
-	case *d == corev1.ServiceTrafficDistributionPreferClose, *d == corev1.ServiceTrafficDistributionPreferSameZone, *d == corev1.ServiceTrafficDistributionPreferSameNode:
-		s.Spec.TrafficDistribution = d
+	s.Spec.InternalTrafficPolicy = cmp.Or(of.Spec.InternalTrafficPolicy, new(corev1.ServiceInternalTrafficPolicyCluster))
+	switch ptr.Deref(of.Spec.TrafficDistribution, "") {
+	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode:
+		s.Spec.TrafficDistribution = of.Spec.TrafficDistribution
 	}
 	return s
 }
 
-// composeSlices returns the slices of a part, and the rest as resolveEndpoints. There has the slices of the
-// exported Service, if the part is that of this cluster.
-func (m *Importer) composeSlices(ctx context.Context, of *mcsv1beta1.ServiceImport, p clusterPart, there map[objectKey]object) (all []object, again time.Duration, unknown string) {
+// planSlices adds the slices of a part to a plan.
+func (m *Importer) planSlices(ctx context.Context, p *plan, of *mcsv1beta1.ServiceImport, part offer) {
 	meta := ownedBy(of)
 	meta.Labels[discoveryv1.LabelServiceName], meta.Labels[discoveryv1.LabelManagedBy] = meta.Name, mcsManager
-	meta.Labels[mcsv1beta1.LabelSourceCluster] = p.Cluster
-	meta.Name += "-" + p.Cluster
-	if p.offer == nil {
-		return p.copySlices(meta, of.Spec.Ports, there), 0, ""
+	meta.Labels[mcsv1beta1.LabelSourceCluster] = part.export.Cluster
+	meta.Name += "-" + part.export.Cluster
+	if part.owner == nil {
+		p.wanted = append(p.wanted, part.copySlices(meta, of.Spec.Ports, p.there)...)
+		return
 	}
-	noteService(&meta, p.offer.owner, p.service)
-	s := p.service.Unpack()
-	addresses, again, unknown := m.resolveEndpoints(ctx, p.offer.owner, s)
-	if unknown == "" {
-		all = newSlices(meta, p.servedPorts(of.Spec.Ports, s, addresses))
+	noteService(&meta, part.owner, part.service)
+	s := part.service.Unpack()
+	addresses, again, unknown := m.resolveEndpoints(ctx, part.owner, s)
+	p.again = earlier(p.again, again)
+	if unknown != "" { // its slices stay as they are, for want of an answer
+		p.reason, p.rule = status.ImportNoEndpoint, "the host "+unknown+" of cluster "+part.export.Cluster+" cannot be looked up"
+		maps.DeleteFunc(p.there, func(_ objectKey, o object) bool {
+			return o.GetLabels()[mcsv1beta1.LabelSourceCluster] == part.export.Cluster
+		})
+		return
 	}
-	return all, again, unknown
+	p.wanted = append(p.wanted, newSlices(meta, part.servedPorts(of.Spec.Ports, s, addresses))...)
 }
 
 // servedPorts returns the places of the part for the ports of a ServiceImport: those endpoints of its
 // service that have a target as their number. Endpoints are for TCP, and so a port of another protocol has
 // the addresses of all with its one target. Of has the addresses of each endpoint, by index.
-func (p *clusterPart) servedPorts(ports []mcsv1beta1.ServicePort, s *federation.Service, of [][]netip.Addr) (all []servedPort) {
+func (o *offer) servedPorts(ports []mcsv1beta1.ServicePort, s *federation.Service, of [][]netip.Addr) (all []servedPort) {
 	for _, port := range ports {
-		served, targets := servedPort{name: port.Name, protocol: port.Protocol, number: port.Port}, p.PortFor(port).Targets
+		served, targets := servedPort{name: port.Name, protocol: port.Protocol, number: port.Port}, o.export.Targets[mcs.PortKey(port)]
 		for i, e := range s.Endpoints {
 			number := e.Port
 			if port.Protocol != corev1.ProtocolTCP && len(targets) > 0 {
 				number = targets[0]
 			}
 			for _, address := range of[i] {
-				if at := (place{address, number}); slices.Contains(targets, number) && !slices.Contains(served.places, at) {
+				if at := (place{address, number}); number > 0 && slices.Contains(targets, number) && !slices.Contains(served.places, at) {
 					served.places = append(served.places, at)
 				}
 			}
@@ -357,23 +289,28 @@ func (p *clusterPart) servedPorts(ports []mcsv1beta1.ServicePort, s *federation.
 
 // copySlices returns slices of a ServiceImport with what those of the exported Service of this cluster have,
 // and with the names that the ServiceImport has for its ports.
-func (p *clusterPart) copySlices(meta metav1.ObjectMeta, ports []mcsv1beta1.ServicePort, there map[objectKey]object) (all []object) {
-	for key, o := range there {
-		from, ok := o.(*discoveryv1.EndpointSlice)
-		if !ok || from.Labels[discoveryv1.LabelServiceName] != p.Name || from.AddressType == discoveryv1.AddressTypeFQDN {
+func (o *offer) copySlices(meta metav1.ObjectMeta, ports []mcsv1beta1.ServicePort, there map[objectKey]object) (all []object) {
+	keys, names := make(map[string]string), make(map[string]string)
+	for _, port := range o.export.Ports {
+		keys[port.Name] = mcs.PortKey(port)
+	}
+	for _, port := range ports {
+		names[mcs.PortKey(port)] = port.Name
+	}
+	for _, is := range there {
+		from, ok := is.(*discoveryv1.EndpointSlice)
+		if !ok || from.Labels[discoveryv1.LabelServiceName] != o.export.Name || from.AddressType == discoveryv1.AddressTypeFQDN {
 			continue
 		}
-		slice := newSlice(meta, hashOf(key.name.Name), from.AddressType)
-		for _, port := range ports {
-			own := p.PortFor(port)
-			for _, at := range from.Ports {
-				if at.Name != nil && *at.Name == own.Name && at.Protocol != nil && *at.Protocol == own.Protocol {
-					slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &port.Name, Protocol: at.Protocol, Port: at.Port, AppProtocol: at.AppProtocol})
-				}
-			}
-		}
-		for _, e := range from.Endpoints {
+		slice := newSlice(meta, string(from.UID), from.AddressType)
+		for _, e := range from.DeepCopy().Endpoints {
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname, NodeName: e.NodeName, Zone: e.Zone})
+		}
+		for _, port := range from.DeepCopy().Ports {
+			if name, served := names[keys[ptr.Deref(port.Name, "")]]; served {
+				port.Name = &name
+				slice.Ports = append(slice.Ports, port)
+			}
 		}
 		if len(slice.Ports) > 0 && len(slice.Endpoints) > 0 {
 			all = append(all, slice)

@@ -32,9 +32,12 @@ func newClusterSet(t *testing.T) *stand {
 // hour: an endpoint with the port number 8000 for its TCP port 80, and changes.
 func exported(cluster, address string, hour int, change ...func(*mcs.Export)) *federation.Service {
 	e := mcs.Export{
-		Cluster: cluster, Namespace: "fed", Name: "web", Created: time.Date(2000, 1, 1, hour, 0, 0, 0, time.UTC), Type: mcsv1beta1.ClusterSetIP,
-		Ports: []mcs.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Number: 80, Targets: []uint16{8000}}}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-		SessionAffinity: corev1.ServiceAffinityNone, InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyCluster,
+		Cluster: cluster, Namespace: "fed", Name: "web", Created: metav1.Date(2000, 1, 1, hour, 0, 0, 0, time.UTC),
+		ServiceImportSpec: mcsv1beta1.ServiceImportSpec{
+			Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}, SessionAffinity: corev1.ServiceAffinityNone,
+			InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyCluster), IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		},
+		Targets: map[string][]uint16{"TCP/80": {8000}},
 	}
 	for _, c := range change {
 		c(&e)
@@ -46,7 +49,7 @@ func exported(cluster, address string, hour int, change ...func(*mcs.Export)) *f
 }
 
 // derived is the name of the derived Service of fed/web.
-var derived = derivedName(types.NamespacedName{Namespace: "fed", Name: "web"})
+var derived = derivedName(types.NamespacedName{Namespace: "fed", Name: "web"}).Name
 
 // imported returns the ServiceImport fed/web that there is, or nil.
 func (s *stand) imported() *mcsv1beta1.ServiceImport {
@@ -99,8 +102,10 @@ func (s *stand) conflict() (reason, message string) {
 func TestServiceImport(t *testing.T) {
 	simulation.Run(t, newClusterSet, func(t *testing.T, s *stand) {
 		more := func(e *mcs.Export) {
-			e.Ports = append(e.Ports, mcs.Port{Name: "dns", Protocol: corev1.ProtocolUDP, Number: 53, Targets: []uint16{5300}}, mcs.Port{Name: "none", Protocol: corev1.ProtocolSCTP, Number: 54})
-			e.SessionAffinity, e.AffinitySeconds, e.TrafficDistribution = corev1.ServiceAffinityClientIP, 10, "PreferClose"
+			e.Ports = append(e.Ports, mcsv1beta1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53}, mcsv1beta1.ServicePort{Name: "none", Protocol: corev1.ProtocolSCTP, Port: 54})
+			e.Targets["UDP/53"] = []uint16{5300}
+			e.SessionAffinity, e.SessionAffinityConfig = corev1.ServiceAffinityClientIP, &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(10))}}
+			e.TrafficDistribution = new("PreferClose")
 			e.Labels, e.Annotations = map[string]string{"tier": "public", managedBy: "mallory", mcsv1beta1.LabelServiceName: "other"}, map[string]string{"a": "b", ownerKey: "mesh-a"}
 		}
 		plain := at("plain.fed.example", "192.0.2.9")
@@ -131,7 +136,7 @@ func TestServiceImport(t *testing.T) {
 		if i.Status.EndpointSliceObjects != mcsv1beta1.EndpointSliceObjectsPresent || len(i.Status.Clusters) != 1 || i.Status.Clusters[0].Cluster != "west" {
 			t.Errorf("status %+v", i.Status)
 		}
-		if len(service.Spec.Ports) != 3 || len(service.Spec.Selector) > 0 || service.OwnerReferences[0].UID != i.UID || *service.Spec.TrafficDistribution != "PreferClose" {
+		if len(service.Spec.Ports) != 3 || len(service.Spec.Selector) > 0 || service.OwnerReferences[0].UID != i.UID {
 			t.Errorf("derived Service %+v", service)
 		}
 		wantLabels := map[string]string{
@@ -180,7 +185,7 @@ func TestOwnExport(t *testing.T) {
 			t.Fatalf("ServiceImport %+v: %s", i, s.Logged.String())
 		}
 		reason, message := s.conflict()
-		if reason != "TypeConflict" || message != `type is "ClusterSetIP", as in east, because its ServiceExport is the oldest; 1 of 2 clusters have others` {
+		if reason != "TypeConflict" || message != `type: east has "ClusterSetIP", which counts first because its ServiceExport is the oldest, and 1 of 2 clusters have others` {
 			t.Errorf("conflict %s: %s", reason, message)
 		}
 		var own *discoveryv1.EndpointSlice
@@ -195,8 +200,8 @@ func TestOwnExport(t *testing.T) {
 		must.Get(s.registry.Upsert(exported("west", "192.0.2.1", 2)))(t)
 		s.api.take()
 		time.Sleep(time.Second)
-		if reason, _ := s.conflict(); reason != "" {
-			t.Errorf("the conflict stays when it is over: %s", reason)
+		if reason, _ := s.conflict(); reason != "NoConflicts" {
+			t.Errorf("the conflict is over: %s", reason)
 		}
 		s.registry.Delete("west/fed/web")
 		time.Sleep(time.Second)
@@ -233,7 +238,7 @@ func TestOwnExportNoPart(t *testing.T) {
 // lost its slices stay, and so does the ServiceImport, until the retention ends.
 func TestServiceImportKept(t *testing.T) {
 	simulation.Run(t, newClusterSet, func(t *testing.T, s *stand) {
-		s.own(exported("west", "192.0.2.1", 1), exported("south", "192.0.2.3", 2, func(e *mcs.Export) { e.TrafficDistribution = "PreferClose" }))
+		s.own(exported("west", "192.0.2.1", 1), exported("south", "192.0.2.3", 2, func(e *mcs.Export) { e.TrafficDistribution = new("PreferClose") }))
 		_, stop := s.run()
 		time.Sleep(10 * time.Second)
 		s.ownExport(3)
@@ -332,7 +337,7 @@ func TestAdmitPart(t *testing.T) {
 		{"no label", at("a.fed.example", "192.0.2.1"), "not imported"},
 		{"this cluster", exported("east", "192.0.2.1", 1), "not imported"},
 		{"another namespace", elsewhere, "names kube-system/web, with which the fqdn web.fed.west.fed.example. does not begin"},
-		{"a label that is not valid", bad, `labels[multicluster.x-k8s.io/export]: namespace: "" is not a DNS label`},
+		{"a label that is not valid", bad, `labels[multicluster.x-k8s.io/export]: namespace: "": a lowercase RFC 1123 label`},
 	} {
 		got := ""
 		if invalid := target.admitPart(tc.service); invalid != nil {

@@ -67,7 +67,7 @@ type plan struct {
 
 	reason, rule string // why the name has not the objects that it should have, as those of a refusal
 
-	clusterSet // with ServiceImports
+	statuses []statusChange // with ServiceImports
 }
 
 // writeName writes what differs between the objects of a name and what they should be. It returns when to look
@@ -88,8 +88,8 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 			err = m.writeDifference(ctx, &p)
 		}
 	}
-	if err == nil && m.config.Target.MCS {
-		err = m.writeStatuses(ctx, name, n, &p)
+	if err == nil {
+		err = m.writeStatuses(ctx, p.statuses)
 	}
 	settled := err == nil || isDefinite(err)
 	if settled {

@@ -9,7 +9,6 @@ package kube
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,7 +31,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/connrotation"
-	"k8s.io/client-go/util/flowcontrol"
 )
 
 const (
@@ -176,21 +174,16 @@ func (c *Client) Leases() (coordinationv1client.LeasesGetter, error) {
 	return coordinationv1client.NewForConfigAndClient(c.config, &bounded)
 }
 
-// ApplyStatus applies the status of an object as a field manager, without force: fields that another
-// manager has are a conflict, and an object that was replaced by another of the same name as well.
-// The limit bounds the requests.
-func ApplyStatus(
-	ctx context.Context, api rest.Interface, o metav1.Object, gv schema.GroupVersion, kind, resource, manager string, status any, limit flowcontrol.RateLimiter,
-) error {
+// ApplyStatus returns a request, which lacks the namespace and the resource, that applies the status of an object as
+// a field manager, without force: fields that another manager has are a conflict, and an object that was replaced by
+// another of the same name as well.
+func ApplyStatus(api rest.Interface, o metav1.Object, gv schema.GroupVersion, kind, manager string, status any) (*rest.Request, error) {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": gv.String(), "kind": kind,
 		"metadata": map[string]any{"name": o.GetName(), "namespace": o.GetNamespace(), "uid": o.GetUID()}, "status": status,
 	})
-	if err != nil {
-		return err
-	}
-	return api.Patch(types.ApplyYAMLPatchType).Namespace(o.GetNamespace()).Resource(resource).Name(o.GetName()).SubResource("status").
-		Param("fieldManager", manager).Body(body).Throttle(limit).Timeout(oneRequest).Do(ctx).Error()
+	request := api.Patch(types.ApplyYAMLPatchType).Name(o.GetName()).SubResource("status").Param("fieldManager", manager).Body(body)
+	return request.Timeout(oneRequest), err
 }
 
 // ExplainError returns the error of a request as one line that says what to do about it, with a class

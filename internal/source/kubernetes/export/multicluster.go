@@ -17,8 +17,11 @@ import (
 // unless they answer under other numbers.
 func (t *translation) addExportLabel(labels map[string]string) {
 	e := mcs.Describe(t.Cluster, t.Export, t.Service)
-	for i := range e.Ports {
-		e.Ports[i].Targets = t.targetsOf(&t.Service.Spec.Ports[i])
+	e.Targets = make(map[string][]uint16)
+	for i, p := range e.Ports {
+		if targets := t.targetsOf(&t.Service.Spec.Ports[i]); len(targets) > 0 {
+			e.Targets[mcs.PortKey(p)] = targets
+		}
 	}
 	text, err := e.Encode()
 	if err == nil && len(labels) >= limits.Labels {
@@ -32,7 +35,7 @@ func (t *translation) addExportLabel(labels map[string]string) {
 }
 
 // targetsOf returns the numbers under which the endpoints of the service answer for a port, as
-// mcs.Port has them. The endpoints are for TCP; those of another protocol are found in the same way.
+// mcs.Export has them. The endpoints are for TCP; those of another protocol are found in the same way.
 func (t *translation) targetsOf(p *corev1.ServicePort) []uint16 {
 	ports, found, numbers := t.ports, t.found, sets.New[uint16]()
 	isTCP := isOneProtocol(p.Protocol, corev1.ProtocolTCP)

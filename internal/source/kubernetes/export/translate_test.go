@@ -109,7 +109,7 @@ func checkExport(t *testing.T, w *testCase, v Verdict) {
 		t.Errorf("%s says %+v of itself", v.Service.Name, e)
 	}
 	for _, p := range e.Ports {
-		for _, target := range p.Targets {
+		for _, target := range e.Targets[mcs.PortKey(p)] {
 			if p.Protocol == corev1.ProtocolTCP && !slices.ContainsFunc(v.Service.Endpoints, func(e federation.Endpoint) bool { return e.Port == target }) {
 				t.Errorf("no endpoint has target %d of port %s", target, p.Name)
 			}

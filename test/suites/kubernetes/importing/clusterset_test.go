@@ -219,15 +219,14 @@ func (x *trial) awaitNoImport(m *member) {
 	})
 }
 
-// awaitCondition waits until the ServiceExport of a cluster has a condition; an empty reason is any. An
-// empty status is none.
+// awaitCondition waits until the ServiceExport of a cluster has a condition; an empty reason is any.
 func (x *trial) awaitCondition(m *member, kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason mcsv1beta1.ServiceExportConditionReason) {
 	x.Helper()
 	eventually(x, func() string {
 		e := new(mcsv1beta1.ServiceExport)
 		x.object(m, mcsv1beta1.ServiceExportPluralName, e)
 		c := meta.FindStatusCondition(e.Status.Conditions, string(kind))
-		if c == nil && status == "" || c != nil && c.Status == status && (reason == "" || c.Reason == string(reason)) {
+		if c != nil && c.Status == status && (reason == "" || c.Reason == string(reason)) {
 			return ""
 		}
 		return fmt.Sprintf("the ServiceExport of %s has the conditions %+v, want %s %s %s", m.Name, e.Status.Conditions, kind, status, reason)
@@ -399,7 +398,7 @@ func TestClusterSet(t *testing.T) {
 			}
 			x.deploy(east)
 			for _, m := range x.clusters {
-				x.awaitCondition(m, mcsv1beta1.ServiceExportConditionConflict, "", "")
+				x.awaitCondition(m, mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoConflicts)
 			}
 		}},
 		{"Service Types", "a headless Service becomes a ServiceImport in each cluster, and goes", func(x *trial, west, _ *member) {

@@ -128,8 +128,11 @@ func (w *Writer) writeConditions(ctx context.Context, limit flowcontrol.RateLimi
 	if conditions == nil {
 		return true
 	}
-	err := kube.ApplyStatus(ctx, server.exports, to, schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: server.version},
-		mcsv1beta1.ServiceExportKindName, mcsv1beta1.ServiceExportPluralName, manager, map[string]any{"conditions": conditions}, limit)
+	version := schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: server.version}
+	request, err := kube.ApplyStatus(server.exports, to, version, mcsv1beta1.ServiceExportKindName, manager, map[string]any{"conditions": conditions})
+	if err == nil {
+		err = request.Namespace(of.Namespace).Resource(mcsv1beta1.ServiceExportPluralName).Throttle(limit).Do(ctx).Error()
+	}
 	switch {
 	case err == nil, apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		w.noteWritten(of, to, conditions) // or it never will be
