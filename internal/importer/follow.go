@@ -71,7 +71,7 @@ func (f *followedOwner) admit(s *federation.Service) *federation.InvalidError {
 		return invalid
 	}
 	if target := &f.importer.config.Target; target.MCS {
-		if invalid := target.admitPart(s); invalid != nil {
+		if _, invalid := target.admitPart(s); invalid != nil {
 			return invalid
 		}
 	}
@@ -154,7 +154,7 @@ func (o *offer) enterName() {
 		if now.Name, o.rule = target.objectNameFor(service.FQDN, o.owner.Zones); o.rule == "" {
 			now.Namespace = target.Namespace
 		}
-	} else if e, invalid := exportOf(service); invalid == nil { // it has been admitted
+	} else if e, invalid := target.admitPart(service); invalid == nil { // as it was before
 		o.export, now = e, types.NamespacedName{Namespace: e.Namespace, Name: e.Name}
 	}
 	if now != o.name {

@@ -52,32 +52,25 @@ const (
 // mcsVersion is read and written. The API server shows v1alpha1 of the same objects.
 var mcsVersion = schema.GroupVersion(mcsv1beta1.GroupVersion) //nolint:gochecknoglobals // never changed
 
-// exportOf returns what a service has in its label for ServiceImports.
-func exportOf(s *federation.Service) (e mcs.Export, invalid *federation.InvalidError) {
+// admitPart returns what a service has in its label for ServiceImports, or why it is no part of one. Other services
+// are not imported, as well as those of this cluster, of which it knows best itself. The fqdn begins with name and
+// namespace, so that zones and import_names say in which namespaces an owner has a part.
+func (t *Target) admitPart(s *federation.Service) (e mcs.Export, invalid *federation.InvalidError) {
+	const key = "labels[" + mcs.Label + "]"
 	i := slices.IndexFunc(s.Labels, func(l federation.Pair) bool { return l.Key == mcs.Label })
 	if i < 0 {
 		return e, catalog.ErrNotImported
 	}
 	e, err := mcs.Parse(s.Labels[i].Value)
-	if err != nil {
-		return e, federation.Invalidf("labels["+mcs.Label+"]", federation.ReasonUndecodable, "%v", err)
-	}
-	return e, nil
-}
-
-// admitPart returns why a service is no part of a ServiceImport, or nil. Other services are not imported, as
-// well as those of this cluster, of which it knows best itself. The fqdn begins with name and namespace, so that
-// zones and import_names say in which namespaces an owner has a part.
-func (t *Target) admitPart(s *federation.Service) *federation.InvalidError {
-	switch e, invalid := exportOf(s); {
-	case invalid != nil:
-		return invalid
+	switch {
+	case err != nil:
+		invalid = federation.Invalidf(key, federation.ReasonUndecodable, "%v", err)
 	case e.Cluster == t.Cluster:
-		return catalog.ErrNotImported
+		invalid = catalog.ErrNotImported
 	case !strings.HasPrefix(s.FQDN.String(), e.Name+"."+e.Namespace+"."):
-		return federation.Invalidf("labels["+mcs.Label+"]", federation.ReasonOutOfZone, "names %s/%s, with which the fqdn %s does not begin", e.Namespace, e.Name, s.FQDN)
+		invalid = federation.Invalidf(key, federation.ReasonOutOfZone, "names %s/%s, with which the fqdn %s does not begin", e.Namespace, e.Name, s.FQDN)
 	}
-	return nil
+	return e, invalid
 }
 
 // partsOf returns the parts of a name, one of each cluster, and the ServiceExport that has this cluster's, or nil.

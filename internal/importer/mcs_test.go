@@ -340,7 +340,7 @@ func TestAdmitPart(t *testing.T) {
 		{"a label that is not valid", bad, `labels[multicluster.x-k8s.io/export]: namespace: "": a lowercase RFC 1123 label`},
 	} {
 		got := ""
-		if invalid := target.admitPart(tc.service); invalid != nil {
+		if _, invalid := target.admitPart(tc.service); invalid != nil {
 			got = invalid.Error()
 		}
 		if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
