@@ -216,7 +216,8 @@ func ownedBy(i *mcsv1beta1.ServiceImport) metav1.ObjectMeta {
 }
 
 // newDerived returns the derived Service of a ServiceImport. It has the values that the API server would
-// choose for what the exports do not say, and leaves out those that this server may not know.
+// choose for what the exports do not say. It has no traffic distribution, because the server computes the hints
+// that this needs for the slices of Services with a selector only.
 func newDerived(of *mcsv1beta1.ServiceImport) *corev1.Service {
 	s := newService(ownedBy(of), nil, false)
 	for _, p := range of.Spec.Ports {
@@ -227,10 +228,6 @@ func newDerived(of *mcsv1beta1.ServiceImport) *corev1.Service {
 		s.Spec.SessionAffinityConfig = cmp.Or(of.Spec.SessionAffinityConfig, &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(corev1.DefaultClientIPServiceAffinitySeconds)}})
 	}
 	s.Spec.InternalTrafficPolicy = cmp.Or(of.Spec.InternalTrafficPolicy, new(corev1.ServiceInternalTrafficPolicyCluster))
-	switch ptr.Deref(of.Spec.TrafficDistribution, "") {
-	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode:
-		s.Spec.TrafficDistribution = of.Spec.TrafficDistribution
-	}
 	return s
 }
 
@@ -296,9 +293,7 @@ func (o *offer) copySlices(meta metav1.ObjectMeta, ports []mcsv1beta1.ServicePor
 			continue
 		}
 		slice := newSlice(meta, string(from.UID), from.AddressType)
-		for _, e := range from.DeepCopy().Endpoints {
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname, NodeName: e.NodeName, Zone: e.Zone})
-		}
+		slice.Endpoints = from.DeepCopy().Endpoints
 		for _, port := range from.DeepCopy().Ports {
 			if name, served := names[keys[ptr.Deref(port.Name, "")]]; served {
 				port.Name = &name
