@@ -185,7 +185,7 @@ func TestOwnExport(t *testing.T) {
 			t.Fatalf("ServiceImport %+v: %s", i, s.Logged.String())
 		}
 		reason, message := s.conflict()
-		if reason != "TypeConflict" || message != `type: east has "ClusterSetIP", which counts first because its ServiceExport is the oldest, and 1 of 2 clusters have others` {
+		if reason != "TypeConflict" || message != "east has precedence, because its ServiceExport is the oldest; 1 of 2 clusters differ from it" {
 			t.Errorf("conflict %s: %s", reason, message)
 		}
 		var own *discoveryv1.EndpointSlice

@@ -6,7 +6,7 @@
 // [Export.Encode] returns and [Parse] reads. So a consumer that does not know the label sees an
 // ordinary service, and an importer learns what a service has no field for, such as UDP ports.
 //
-// The package is pure: values go in, and values come out.
+// The package is pure but for the time of the condition Conflict: values go in, and values come out.
 package mcs
 
 import (

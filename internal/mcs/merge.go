@@ -2,50 +2,40 @@ package mcs
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-
-	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
-// property is what all exports of one Service should have the same of.
-type property struct {
-	name   string
-	reason mcsv1beta1.ServiceExportConditionReason
-	value  any
-}
-
-// properties returns those for which v1beta1 has a reason.
-func (e *Export) properties() []property {
+// properties returns what all exports of one Service should have the same of, by the reason of v1beta1 for a conflict.
+func (e *Export) properties() map[mcsv1beta1.ServiceExportConditionReason]any {
 	byKey := func(a, b mcsv1beta1.ServicePort) int { return cmp.Compare(PortKey(a), PortKey(b)) }
-	return []property{
-		{"ports", mcsv1beta1.ServiceExportReasonPortConflict, slices.SortedFunc(slices.Values(e.Ports), byKey)},
-		{"type", mcsv1beta1.ServiceExportReasonTypeConflict, e.Type},
-		{"sessionAffinity", mcsv1beta1.ServiceExportReasonSessionAffinityConflict, e.SessionAffinity},
-		{"sessionAffinityConfig", mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, e.SessionAffinityConfig},
-		{"exportedLabels", mcsv1beta1.ServiceExportReasonLabelsConflict, e.Labels},
-		{"exportedAnnotations", mcsv1beta1.ServiceExportReasonAnnotationsConflict, e.Annotations},
-		{"internalTrafficPolicy", mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, e.InternalTrafficPolicy},
-		{"trafficDistribution", mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, e.TrafficDistribution},
+	return map[mcsv1beta1.ServiceExportConditionReason]any{
+		mcsv1beta1.ServiceExportReasonPortConflict:                  slices.SortedFunc(slices.Values(e.Ports), byKey),
+		mcsv1beta1.ServiceExportReasonTypeConflict:                  e.Type,
+		mcsv1beta1.ServiceExportReasonSessionAffinityConflict:       e.SessionAffinity,
+		mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict: e.SessionAffinityConfig,
+		mcsv1beta1.ServiceExportReasonLabelsConflict:                e.Labels,
+		mcsv1beta1.ServiceExportReasonAnnotationsConflict:           e.Annotations,
+		mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict: e.InternalTrafficPolicy,
+		mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:   e.TrafficDistribution,
 		// In whatever order the families are, traffic of each reaches all backends.
-		{"ipFamilies", mcsv1beta1.ServiceExportReasonIPFamilyConflict, slices.Sorted(slices.Values(e.IPFamilies))},
+		mcsv1beta1.ServiceExportReasonIPFamilyConflict: slices.Sorted(slices.Values(e.IPFamilies)),
 	}
 }
 
 // Merge returns the ServiceImport that the exports of one Service make together, nil of none, and the condition
-// Conflict, which KEP-1645, 'Global Properties', wants on the ServiceExports of all clusters. There is one export
-// of each cluster, in any order. The oldest says what each property is, and of two that are as old, that of the
-// first cluster by name; but the ports are those of all.
+// Conflict, as of now, which KEP-1645, 'Global Properties', wants on the ServiceExports of all clusters. Its reasons say
+// in what they differ; the ServiceImport has the values that count. There is one export of each cluster, in any
+// order. The oldest says what each property is, and of two that are as old, that of the first cluster by name; but
+// the ports are those of all.
 func Merge(exports []Export) (*mcsv1beta1.ServiceImport, metav1.Condition) {
-	conflict := metav1.Condition{
-		Type: string(mcsv1beta1.ServiceExportConditionConflict), Status: metav1.ConditionFalse, Reason: string(mcsv1beta1.ServiceExportReasonNoConflicts),
-	}
+	conflict := mcsv1beta1.NewServiceExportCondition(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoConflicts, "")
 	if len(exports) == 0 {
 		return nil, conflict
 	}
@@ -60,34 +50,21 @@ func Merge(exports []Export) (*mcsv1beta1.ServiceImport, metav1.Condition) {
 		Status:     mcsv1beta1.ServiceImportStatus{EndpointSliceObjects: mcsv1beta1.EndpointSliceObjectsPresent},
 	}).DeepCopy()
 	merged.Spec.Ports = mergePorts(exports)
+	reasons, others, properties := sets.New[string](), sets.New[string](), oldest.properties()
 	for i := range exports {
 		merged.Status.Clusters = append(merged.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: exports[i].Cluster})
-	}
-	var reasons, messages []string
-	for i, p := range oldest.properties() {
-		others := 0
-		for j := range exports {
-			if !apiequality.Semantic.DeepEqual(exports[j].properties()[i].value, p.value) {
-				others++
+		for reason, value := range exports[i].properties() {
+			if !apiequality.Semantic.DeepEqual(value, properties[reason]) {
+				reasons.Insert(string(reason))
+				others.Insert(exports[i].Cluster)
 			}
-		}
-		if others > 0 {
-			reasons, messages = append(reasons, string(p.reason)), append(messages, p.describe(oldest.Cluster, others, len(exports)))
 		}
 	}
 	if len(reasons) > 0 {
-		conflict.Status, conflict.Reason, conflict.Message = metav1.ConditionTrue, strings.Join(reasons, ","), strings.Join(messages, "; ")
+		conflict.Status, conflict.Reason = metav1.ConditionTrue, strings.Join(sets.List(reasons), ",")
+		conflict.Message = fmt.Sprintf("%s has precedence, because its ServiceExport is the oldest; %d of %d clusters differ from it", oldest.Cluster, len(others), len(exports))
 	}
 	return merged, conflict
-}
-
-// describe returns what a conflict is: with how many exports of all, and of which cluster the value counts.
-func (p property) describe(oldest string, others, all int) string {
-	text, err := json.Marshal(p.value)
-	if err != nil {
-		panic(err) // of texts and numbers
-	}
-	return fmt.Sprintf("%s: %s has %s, which counts first because its ServiceExport is the oldest, and %d of %d clusters have others", p.name, oldest, safetext.Printable(string(text)), others, all)
 }
 
 // mergePorts returns the ports of all exports, of which the oldest is the first. KEP-1645, 'Service

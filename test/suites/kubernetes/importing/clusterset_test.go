@@ -468,7 +468,7 @@ func TestClusterSet(t *testing.T) {
 			x.export(west, "exportedLabels: {dummy-label: a}, exportedAnnotations: {dummy-annotation: b}")
 			x.deploy(east)
 			x.export(east, "exportedLabels: {dummy-label2: a}, exportedAnnotations: {dummy-annotation2: b}")
-			x.conflicts(mcsv1beta1.ServiceExportReasonLabelsConflict + "," + mcsv1beta1.ServiceExportReasonAnnotationsConflict)
+			x.conflicts(mcsv1beta1.ServiceExportReasonAnnotationsConflict + "," + mcsv1beta1.ServiceExportReasonLabelsConflict)
 			for _, m := range x.clusters {
 				x.awaitImport(m, func(i *mcsv1beta1.ServiceImport) string {
 					return cmp.Diff([]string{"dummy-annotation"}, slices.Collect(maps.Keys(i.Annotations)))
