@@ -74,7 +74,7 @@ func (s *stand) ownExport(hour int, change ...func(*corev1.Service)) {
 		s.api.put("", "endpointslices/web-abc", &discoveryv1.EndpointSlice{
 			ObjectMeta:  metav1.ObjectMeta{Namespace: "fed", Name: "web-abc", UID: "own-slice", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(8080))}},
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.9.0.1"}, NodeName: new("n1"), Hostname: new("web-0"), Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.9.0.1"}, NodeName: new("n1"), Hostname: new("web-0"), TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "web-0"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}},
 		})
 		s.api.put("", "serviceexports/web", &mcsv1beta1.ServiceExport{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "fed", Name: "web", UID: "own-export", CreationTimestamp: metav1.Date(2000, 1, 1, hour, 0, 0, 0, time.UTC)},
@@ -194,7 +194,7 @@ func TestOwnExport(t *testing.T) {
 				own = o.(*discoveryv1.EndpointSlice)
 			}
 		}
-		if own == nil || own.Labels[mcsv1beta1.LabelSourceCluster] != "east" || own.Endpoints[0].Addresses[0] != "10.9.0.1" || *own.Endpoints[0].Conditions.Ready || *own.Endpoints[0].NodeName != "n1" || *own.Ports[0].Port != 8080 {
+		if own == nil || own.Labels[mcsv1beta1.LabelSourceCluster] != "east" || own.Endpoints[0].Addresses[0] != "10.9.0.1" || *own.Endpoints[0].Conditions.Ready || *own.Endpoints[0].NodeName != "n1" || own.Endpoints[0].TargetRef.Name != "web-0" || *own.Ports[0].Port != 8080 {
 			t.Errorf("slice of the own cluster: %+v", own)
 		}
 		must.Get(s.registry.Upsert(exported("west", "192.0.2.1", 2)))(t)
@@ -271,6 +271,37 @@ func TestServiceImportKept(t *testing.T) {
 		if i := s.imported(); len(i.Status.Clusters) != 2 {
 			t.Errorf("status %+v", i.Status)
 		}
+	})
+}
+
+// Two owners offer one cluster. After a restart, slices of the one that is lost become those of the other.
+func TestOtherOwnerOfCluster(t *testing.T) {
+	simulation.Run(t, newClusterSet, func(t *testing.T, s *stand) {
+		const address = "other.example:8008"
+		mcsConfig := s.config
+		s.config = func(c *Config) {
+			mcsConfig(c)
+			other := c.Owners[0]
+			other.Name, other.Addresses = "mesh-b", []string{address}
+			c.Owners = append(c.Owners, other)
+		}
+		s.own(exported("west", "192.0.2.1", 1))
+		_, stop := s.run()
+		time.Sleep(10 * time.Second)
+		stop()
+		s.stop()
+		s.api.take()
+		s.Owner(address, exported("west", "192.0.2.2", 1))
+		m, _ := s.run()
+		time.Sleep(time.Minute)
+		name := derived + "-west-v4-http-8000"
+		s.wrote("the other owner alone", "PUT endpointslices/"+name)
+		if slice := s.slice(name); slice.Annotations[ownerKey] != "mesh-b" || slice.Endpoints[0].Addresses[0] != "192.0.2.2" || len(m.Status().Imports.Problems) > 0 {
+			t.Errorf("slice %+v, status %+v", slice, m.Status().Imports)
+		}
+		s.own(exported("west", "192.0.2.1", 1))
+		time.Sleep(2 * time.Minute)
+		s.wrote("the first is back")
 	})
 }
 
