@@ -34,13 +34,14 @@ func (m *Importer) Status() status.Status {
 			s.Waiting = append(s.Waiting, "the first complete catalog of owner "+f.Name)
 		}
 	}
+	services := m.reportServices()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.leader == "" || m.queue != nil && !m.listed {
 		s.Waiting = append(s.Waiting, "the API server")
 	}
 	s.Ready = len(s.Waiting) == 0
-	s.Imports = m.reportImports()
+	s.Imports = m.reportImports(services)
 	return s
 }
 
@@ -53,8 +54,8 @@ func (f *followedOwner) reportOwner(now time.Time) status.FollowedOwner {
 	return u
 }
 
-// reportImports returns what has become of the services. The caller holds mu.
-func (m *Importer) reportImports() *status.Imports {
+// reportImports returns what has become of the services, the newest state first. The caller holds mu.
+func (m *Importer) reportImports(services []status.ImportedService) *status.Imports {
 	r := &status.Imports{
 		Cluster: m.server, Namespace: m.config.Target.Namespace, Leads: m.queue != nil, Leader: m.leader,
 		Services: make(map[string]int), Refused: make(map[string]int),
@@ -62,7 +63,7 @@ func (m *Importer) reportImports() *status.Imports {
 	if of := slices.Sorted(maps.Keys(m.trouble)); len(of) > 0 {
 		r.Failure = of[0] + ": " + m.trouble[of[0]].Error()
 	}
-	for _, s := range m.reportServices() {
+	for _, s := range services {
 		if s.Rule != "" {
 			r.Refused[s.State]++
 			r.Problems = append(r.Problems, s)
@@ -77,8 +78,9 @@ func (m *Importer) reportImports() *status.Imports {
 }
 
 // reportServices returns what has become of each service that an owner offers, and of objects that are of none, the
-// newest state first. The caller holds mu.
+// newest state first.
 func (m *Importer) reportServices() (all []status.ImportedService) {
+	m.mu.Lock()
 	for _, f := range m.owners {
 		for _, o := range f.offers {
 			all = append(all, m.reportOffer(o))
@@ -98,6 +100,7 @@ func (m *Importer) reportServices() (all []status.ImportedService) {
 			all = append(all, s)
 		}
 	}
+	m.mu.Unlock()
 	slices.SortFunc(all, func(a, b status.ImportedService) int {
 		return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Service, b.Service), cmp.Compare(a.FQDN, b.FQDN))
 	})
@@ -156,13 +159,10 @@ func (m *Importer) Why(_ context.Context, name string, _ uint16) (status.NameExp
 	now := time.Now()
 	w := status.NameExplanation{Role: status.Importer, Now: now.UTC(), Name: name}
 	isMeant := func(service, fqdn string) bool { return fqdn == name || status.IsCalled(service, name) }
-	m.mu.Lock()
-	all := m.reportServices()
-	m.mu.Unlock()
-	all = slices.DeleteFunc(all, func(s status.ImportedService) bool {
+	w.Imports = slices.DeleteFunc(m.reportServices(), func(s status.ImportedService) bool {
 		return !isMeant(s.Service, s.FQDN) && !isMeant(s.Object, "") && !isMeant(path.Base(s.Object), "")
 	})
-	w.Imports = all[:min(len(all), mostReported)]
+	w.Imports = w.Imports[:min(len(w.Imports), mostReported)]
 	fqdn, err := federation.ParseFQDN(name)
 	for _, f := range m.owners {
 		u := f.reportOwner(now)
