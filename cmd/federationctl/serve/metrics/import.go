@@ -39,9 +39,6 @@ func sendImports(importer scrape.Scrape, s status.Status) {
 		if u.Retention > 0 {
 			to.Gauge("owner_retention_seconds", "How long the objects of an owner stay after its loss; absent if they stay for ever.", u.Retention)
 		}
-		for state, n := range map[string]int{"live": u.Services - u.Stale, "stale": u.Stale - u.Paused, "paused": u.Paused} {
-			to.Gauge("owner_services", "Services of an owner's catalog: live, stale, or paused, which are stale because a complete catalog left out too many at once.", float64(n), "state", state)
-		}
 		to.Gauge("owner_refused_services", "Services of an owner whose newest version breaks a rule of the importer.", float64(u.NotAdmitted))
 		to.Time("certificate_expiry_timestamp_seconds", "When a certificate expires: the importer's, or the first of the authorities that it trusts.", u.Certificate, "file", "cert")
 		to.Time("certificate_expiry_timestamp_seconds", "When a certificate expires: the importer's, or the first of the authorities that it trusts.", u.Authority, "file", "ca")

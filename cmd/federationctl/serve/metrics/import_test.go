@@ -42,7 +42,6 @@ func TestMetricsOfImporter(t *testing.T) {
 		`ready 1`, `leads 1`, `api_away 1`, `services{state="written"} 12`, `services{state="pending"} 3`, `services{state="kept"} 2`,
 		`unwritten_services{reason="name_taken"} 1`,
 		`owner_state{owner="mesh-a",state="synced"} 1`, `owner_state{owner="mesh-a",state="stale"} 0`, `owner_state{` + b + `,state="stale"} 1`,
-		`owner_services{owner="mesh-a",state="live"} 4`, `owner_services{owner="mesh-a",state="stale"} 1`, `owner_services{owner="mesh-a",state="paused"} 4`,
 		`owner_lost_seconds{owner="mesh-a"} 0`, `owner_lost_seconds{` + b + `} 60`, `owner_retention_seconds{owner="mesh-a"} 86400`,
 		`owner_refused_services{owner="mesh-a"} 2`,
 		`certificate_expiry_timestamp_seconds{file="cert",owner="mesh-a"} 7`, `certificate_expiry_timestamp_seconds{file="ca",owner="mesh-a"} 8`,
