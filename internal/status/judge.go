@@ -143,7 +143,6 @@ var (
 	importLeaderless = Condition{"import", "no leader", Act, "No replica writes objects, because none has the lease federation-import.", "look for the lease in the logs of the replicas; their service account must be allowed to get, create and update it", "FederationImportNoLeader"}
 	importRefused    = Condition{"import", "not written", Look, "The objects of %s are not as they should be (%s).%s", "look at 'federationctl why NAME' for the reason of each name", "FederationImportNotWritten"}
 	importPending    = Condition{"import", "pending", Look, "%s waiting to be written for %s.", "wait; if this lasts, the API server is slow or limits requests: its metric apiserver_request_total counts the answers by code", "FederationImportNotWritten"}
-	importKept       = Condition{"import", "kept", Look, "The earlier objects of %s are kept: no complete catalog has them or withdraws them yet.", "wait until each owner is synced, or repair it before its retention ends and they are removed", "At an importer"}
 
 	processFileBroken = Condition{"process", "broken", Look, "%s broken, so what was read before stays in force.", "correct the file; the reason names the line", "FederationOwnerFileBroken"}
 	processRestart    = Condition{"process", "restart to apply", Look, "Restart to apply: %s.", "restart the owner; its consumers resume", "At an owner"}
@@ -484,9 +483,6 @@ func (i *Imports) Judge(now time.Time) (v Judgement, state string) {
 	}
 	if waits, n := now.Sub(i.PendingSince), i.Services[ImportPending]; n > 0 && waits > late {
 		v.addCondition(importPending, CountNoun(n, "service")+" "+wordFor(n, "has", "have")+" been", FormatSpan(waits))
-	}
-	if n := i.Services[ImportKept]; n > 0 {
-		v.addCondition(importKept, CountNoun(n, "service"))
 	}
 	switch {
 	case len(v.Findings) > 0:

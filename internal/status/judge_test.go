@@ -36,7 +36,7 @@ var conditions = []Condition{
 	registrationStoreAway, registrationConverges,
 	catalogServed, catalogUnavailable, catalogBehind, catalogEmpty, catalogUnread,
 	importWritten, importStandby, importAway, importLeaderless, importRefused,
-	importPending, importKept,
+	importPending,
 	processFileBroken, processRestart, processTurnedAway, processWaits,
 }
 
@@ -182,7 +182,7 @@ func TestJudge(t *testing.T) {
 		"written":         {objects(Imports{Leads: true, Services: map[string]int{ImportWritten: 1, ImportPending: 2}, PendingSince: now}), nil},
 		"standby":         {objects(Imports{Leader: "b"}), nil},
 		"no leader":       {objects(Imports{}), []Condition{importLeaderless}},
-		"cluster away":    {objects(Imports{Failure: "x", Services: map[string]int{ImportKept: 1}}), []Condition{importAway, importKept}},
+		"cluster away":    {objects(Imports{Failure: "x", Refused: map[string]int{ImportRival: 1}}), []Condition{importAway, importRefused}},
 		"not written":     {objects(Imports{Leads: true, Refused: map[string]int{ImportRival: 2}}), []Condition{importRefused}},
 		"pending":         {objects(Imports{Leads: true, Services: map[string]int{ImportPending: 1}, PendingSince: ago(late + 1)}), []Condition{importPending}},
 		"not long":        {objects(Imports{Leads: true, Services: map[string]int{ImportPending: 1}, PendingSince: ago(late)}), nil},
@@ -265,9 +265,8 @@ func TestJudgeImporter(t *testing.T) {
 		{Imports{Leads: true, Refused: map[string]int{ImportRejected: 1}, Problems: []ImportedService{{Object: "fed/web", State: ImportRejected}}}, []FollowedOwner{well}, []string{
 			"Cluster https://k:6443: The objects of 1 service are not as they should be (rejected 1). The newest: fed/web: rejected.", "1 owner synced, 3 services.",
 		}},
-		{Imports{Leads: true, Services: map[string]int{ImportKept: 1}}, []FollowedOwner{well, {ID: "c", State: "expired"}}, []string{
-			"Act on 1 of 2 owners: 1 expired.",
-			"Cluster https://k:6443: The earlier objects of 1 service are kept: no complete catalog has them or withdraws them yet.",
+		{Imports{Leads: true, Refused: map[string]int{ImportRejected: 1}}, []FollowedOwner{well, {ID: "c", State: "expired"}}, []string{
+			"Act on 1 of 2 owners: 1 expired.", "Cluster https://k:6443: The objects of 1 service are not as they should be (rejected 1).",
 		}},
 		{Imports{Failure: "connection refused"}, []FollowedOwner{lost}, []string{
 			"Cluster https://k:6443: The API server cannot be asked, so objects stay as they are: connection refused", "Look at 1 of 1 owner: 1 stale.",
