@@ -56,7 +56,7 @@ func importServices(ctx context.Context, name string, dryRun bool, stdout io.Wri
 		Owners: c.Owners, Identity: c.Identity, Target: c.Kubernetes, Persist: c.Persist, DryRun: dryRun, Version: buildVersion(), Logger: logger,
 	})
 	if e, ok := errors.AsType[importer.Error](err); ok {
-		err = serve.Error(e)
+		err = serve.Error{Key: e.Key, Err: e}
 	}
 	switch {
 	case err != nil:

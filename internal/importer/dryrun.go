@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
 	"github.com/hamlet-federation/coredns-federation/internal/dns/hostname"
@@ -26,30 +26,21 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 	following, end := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer hostname.Close(m.hosts)
-	stop := func() {
-		end()
-		running.Wait()
-	}
-	defer stop()
 	m.followOwners(following, &running)
-	look := time.NewTicker(100 * time.Millisecond)
-	defer look.Stop()
-	for waiting := m.unsyncedOwners(); len(waiting) > 0; waiting = m.unsyncedOwners() {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return fmt.Errorf("the catalogs of these owners are not complete: %s; 'federationctl watch' shows why", strings.Join(waiting, ", "))
-		}
+	var waiting []string
+	_ = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
+		waiting = m.unsyncedOwners()
+		return len(waiting) == 0, nil
+	})
+	end()
+	running.Wait() // so that nothing changes from now on
+	if len(waiting) > 0 {
+		return fmt.Errorf("the catalogs of these owners are not complete: %s; 'federationctl watch' shows why", strings.Join(waiting, ", "))
 	}
-	stop() // so that nothing changes from now on
-	m.anchor, m.anchored = new(metav1.OwnerReference), true
 	for _, name := range slices.SortedFunc(maps.Keys(m.names), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
 		n, p := m.names[name], plan{begun: true}
 		for p.begun {
-			var err error
-			if p, err = m.planName(ctx, name, n); err != nil {
-				return err
-			}
+			p = m.planName(ctx, name, n)
 			for _, o := range p.wanted {
 				m.noteObject(o, false) // as if the API server had taken it
 			}

@@ -26,6 +26,7 @@ import (
 // unwritten names as the last updates have changed.
 type followedOwner struct {
 	*Owner
+	consumer.NoObserver
 
 	importer *Importer
 	mirror   *consumer.Mirror
@@ -48,7 +49,7 @@ func (m *Importer) follow(o *Owner, h hooks) (*followedOwner, error) {
 	}
 	var err error
 	f.mirror, err = consumer.New(consumer.Config{
-		Subscription: subscription, Name: o.Name, Publish: f.publishChanges, Await: f.awaitWritten, Observer: ownerObserver{followed: f}, Logger: m.log,
+		Subscription: subscription, Name: o.Name, Publish: f.publishChanges, Await: f.awaitWritten, Observer: f, Logger: m.log,
 		Rules: catalog.Rules{Retention: o.Retention, Settle: o.Settle, MaxCatalog: o.MaxCatalog, Admit: f.admit},
 	})
 	return f, err
@@ -222,19 +223,12 @@ func (f *followedOwner) admittedAddresses(found []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(found, func(a netip.Addr) bool { return !policy.Admits(a) })
 }
 
-// ownerObserver keeps what happened to the services of an owner.
-type ownerObserver struct {
-	consumer.NoObserver
-
-	followed *followedOwner
-}
-
 // Responded implements consumer.Observer.
-func (o ownerObserver) Responded(op wire.Operation, name string) {
-	o.followed.events.NoteResponse(op, name, time.Now())
+func (f *followedOwner) Responded(op wire.Operation, name string) {
+	f.events.NoteResponse(op, name, time.Now())
 }
 
 // Refused implements consumer.Observer.
-func (o ownerObserver) Refused(reason *federation.InvalidError) {
-	o.followed.events.NoteRefusal(reason, time.Now())
+func (f *followedOwner) Refused(reason *federation.InvalidError) {
+	f.events.NoteRefusal(reason, time.Now())
 }

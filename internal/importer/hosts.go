@@ -81,14 +81,14 @@ func (u upstream) Ask(ctx context.Context, host string, qtype uint16, _ int) *dn
 	query := new(dns.Msg)
 	query.SetQuestion(host, qtype)
 	for _, server := range u.servers {
-		for _, network := range []string{"udp", "tcp"} {
-			client := dns.Client{Net: network, Timeout: hostname.Patience / 2}
-			reply, _, err := client.ExchangeContext(ctx, query, server)
-			if err == nil && !reply.Truncated {
-				return reply
-			} else if err != nil {
-				break // the next server
-			}
+		client := dns.Client{Timeout: hostname.Patience / 2}
+		reply, _, err := client.ExchangeContext(ctx, query, server)
+		if err == nil && reply.Truncated {
+			client.Net = "tcp"
+			reply, _, err = client.ExchangeContext(ctx, query, server)
+		}
+		if err == nil {
+			return reply
 		}
 	}
 	return nil

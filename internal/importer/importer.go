@@ -41,9 +41,9 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
@@ -55,7 +55,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -64,8 +63,43 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/dns/hostname"
 	"github.com/hamlet-federation/coredns-federation/internal/kube"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/stream"
+	"github.com/hamlet-federation/coredns-federation/internal/wake"
 )
+
+// Config says which owners are followed, and what is made of their services.
+type Config struct {
+	Owners   []Owner
+	Identity mtls.Origin // of this consumer, for all owners
+	Target   Target
+	Persist  string // folder of a file for each owner; empty: none
+
+	DryRun bool // the objects are printed, and no cluster is asked: see Importer.DryRun
+
+	Version string       // of this program
+	Logger  *slog.Logger // nil: nothing is logged
+}
+
+// Owner is an owner whose services are imported: an entry of owners in the configuration file.
+type Owner struct {
+	consumer.Owner
+
+	Import         pattern.NameFilter `yaml:"import_names" as:"pattern" least:"one is required; leave it out for all" doc:"The fqdns to import, by default all: *.pay.example is every name below it. Other services are acknowledged and forgotten."`
+	Retention      time.Duration      `yaml:"retention" as:"retention" default:"24h" doc:"How long objects outlive a lost owner, 1s at least, or forever. 24h means that they stay for a day, and are then deleted. Set it to the longest outage that you want to bridge."`
+	AllowAddresses []netip.Prefix     `yaml:"allow_addresses" as:"range" least:"one is required; leave it out for none" doc:"Ranges of refused endpoint addresses to take all the same, such as 100.100.100.200/32. Kubernetes itself takes no loopback, link-local or multicast addresses."`
+}
+
+// Target is the cluster, and what is written there: the section kubernetes of the configuration file.
+type Target struct {
+	Kubeconfig string `yaml:"kubeconfig" doc:"The path of a kubeconfig, by default the cluster that the process runs in."`
+	Context    string `yaml:"context" doc:"The context of the kubeconfig, by default its current one."`
+	Namespace  string `yaml:"namespace" as:"label" doc:"The namespace of all objects, by default that of the pod or of the context."`
+	Name       string `yaml:"name" as:"object" default:"{service}" doc:"What Services are called. {service} stands for the labels of the fqdn below its zone, with - between them."`
+	Headless   bool   `yaml:"headless" as:"bool" doc:"true makes Services without a virtual address, whose name leads to the endpoints themselves. By default they have one."`
+	MCS        bool   `yaml:"as" as:"objects" quoted:"true" doc:"services makes Services and EndpointSlices in one namespace. mcs makes ServiceImports of the Multi-Cluster Services API, in the namespaces of their services. By default services."`
+	Cluster    string `yaml:"cluster" as:"label" doc:"With mcs the name of this cluster, as its own owner has it, which is required."`
+}
 
 // anchor is the name of the ConfigMap that owns all objects, and of the lease.
 const anchor = "federation-import"
@@ -92,11 +126,11 @@ type Importer struct {
 
 	mu       sync.Mutex
 	names    map[types.NamespacedName]*importedName
-	queue    workqueue.TypedRateLimitingInterface[types.NamespacedName] // nil unless this replica leads
-	unread   int                                                        // kinds that have yet to be read
-	listed   bool                                                       // everything has been read
-	anchor   *metav1.OwnerReference                                     // to the ConfigMap, as it was last
-	anchored bool                                                       // the ConfigMap is that one
+	queue    kube.Queue            // nil unless this replica leads
+	unread   int                   // kinds that have yet to be read
+	listed   bool                  // everything has been read
+	anchor   metav1.OwnerReference // to the ConfigMap, as it was last
+	anchored bool                  // the ConfigMap is that one
 	leader   string
 	broken   bool             // a request has failed since everything was read
 	trouble  map[string]error // why the server cannot be asked, by what is asked for: the lease, a kind, or "write"
@@ -142,9 +176,6 @@ type hooks struct {
 }
 
 func newImporter(ctx context.Context, c Config, h hooks) (*Importer, error) {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
 	m := &Importer{
 		config: c, log: loglimit.NewLogger(c.Logger), began: time.Now(), relist: make(chan struct{}, 1),
 		names: make(map[types.NamespacedName]*importedName), trouble: make(map[string]error),
@@ -183,14 +214,8 @@ func newImporter(ctx context.Context, c Config, h hooks) (*Importer, error) {
 // Error is an error about a key of the configuration.
 type Error struct {
 	Key string
-	Err error
+	error
 }
-
-// Error returns the key and the reason.
-func (e Error) Error() string { return e.Key + ": " + e.Err.Error() }
-
-// Unwrap returns the reason.
-func (e Error) Unwrap() error { return e.Err }
 
 // connect makes the clients of the API server. Wrap is put around their transport, unless it is nil.
 func (m *Importer) connect(wrap func(http.RoundTripper) http.RoundTripper) error {
@@ -202,11 +227,9 @@ func (m *Importer) connect(wrap func(http.RoundTripper) http.RoundTripper) error
 		m.config.Target.Namespace = access.Namespace
 	}
 	m.server = access.Config.Host
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, mcsv1beta1.Install} {
-		if err := add(scheme); err != nil {
-			return err
-		}
+	scheme, known := runtime.NewScheme(), runtime.NewSchemeBuilder(corev1.AddToScheme, discoveryv1.AddToScheme, mcsv1beta1.Install)
+	if err := known.AddToScheme(scheme); err != nil {
+		return err
 	}
 	if m.client, err = kube.NewClient(access, scheme, "federationctl-import", wrap); err != nil {
 		return Error{"kubernetes", err}
@@ -254,14 +277,14 @@ const (
 // lead reads and writes objects until ctx ends, because another replica leads.
 func (m *Importer) lead(ctx context.Context) {
 	m.log.Info("this replica writes")
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstPause, longestPause))
+	queue := kube.NewQueue(firstPause, longestPause)
 	m.mu.Lock()
 	m.queue, m.anchored = queue, false
 	m.enqueueAll()
 	m.mu.Unlock()
 	var running sync.WaitGroup
 	for range workers {
-		running.Go(func() { m.drainQueue(ctx, queue) })
+		running.Go(func() { kube.DrainQueue(ctx, queue, m.writeName) })
 	}
 	for ctx.Err() == nil {
 		m.readObjects(ctx)
@@ -276,13 +299,12 @@ func (m *Importer) lead(ctx context.Context) {
 			f.noteWritten(name)
 		}
 	}
-	m.names = maps.Collect(func(yield func(types.NamespacedName, *importedName) bool) {
-		for name, n := range m.names { // of a replica that does not lead, only the offers are known
-			if len(n.offers) > 0 && !yield(name, &importedName{offers: n.offers}) {
-				return
-			}
+	for name, n := range m.names { // of a replica that does not lead, only the offers are known
+		*n = importedName{offers: n.offers, objects: make(map[objectKey]object)}
+		if len(n.offers) == 0 {
+			delete(m.names, name)
 		}
-	})
+	}
 }
 
 // readObjects reads all objects, and follows them until ctx ends or they are to be read again.
@@ -315,7 +337,7 @@ func (m *Importer) readObjects(ctx context.Context) {
 func (m *Importer) entry(name types.NamespacedName) *importedName {
 	n := m.names[name]
 	if n == nil {
-		n = new(importedName)
+		n = &importedName{objects: make(map[objectKey]object)}
 		m.names[name] = n
 	}
 	return n
@@ -438,9 +460,6 @@ func (m *Importer) noteObject(o object, listed bool) bool {
 		return false
 	}
 	o.SetManagedFields(nil)
-	if n.objects == nil {
-		n.objects = make(map[objectKey]object)
-	}
 	n.objects[key] = o
 	return true
 }
@@ -470,10 +489,7 @@ func (m *Importer) noteLease(err error) {
 	defer m.mu.Unlock()
 	if err == nil && m.broken && m.listed {
 		m.broken = false
-		select {
-		case m.relist <- struct{}{}:
-		default:
-		}
+		wake.Up(m.relist)
 	}
 }
 

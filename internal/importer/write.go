@@ -14,38 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/internal/wire/packed"
 )
 
 const oneRequest = 10 * time.Second // bounds a request
-
-// errUnread says that a name is written later, once everything has been read.
-var errUnread = errors.New("objects are being read")
-
-// drainQueue writes the names in the queue until it is shut down.
-func (m *Importer) drainQueue(ctx context.Context, queue workqueue.TypedRateLimitingInterface[types.NamespacedName]) {
-	for {
-		name, end := queue.Get()
-		if end || ctx.Err() != nil {
-			return
-		}
-		again, err := m.writeName(ctx, name)
-		switch {
-		case errors.Is(err, errUnread):
-		case err != nil && ctx.Err() == nil:
-			queue.AddRateLimited(name)
-		case again > 0:
-			queue.AddAfter(name, again)
-			fallthrough
-		default:
-			queue.Forget(name)
-		}
-		queue.Done(name)
-	}
-}
 
 // isDefinite reports whether an error is an answer that stands until somebody changes something: a
 // quota, a missing right, an object that is not valid. Owners need not wait for that.
@@ -71,22 +45,21 @@ type plan struct {
 }
 
 // writeName writes what differs between the objects of a name and what they should be. It returns when to look
-// again although nothing has changed, or 0 for never.
-func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (again time.Duration, err error) {
+// again although nothing has changed, or 0 for never, and whether the server has not taken everything.
+func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (again time.Duration, failed bool) {
 	m.mu.Lock()
 	n := m.names[name]
 	if n == nil || !m.listed {
 		m.mu.Unlock()
-		return 0, errUnread
+		return 0, false // it comes again once everything has been read
 	}
 	since := n.changed
 	n.changed = time.Time{} // whatever changes from now on sets it
 	m.mu.Unlock()
-	p := plan{begun: true}
+	p, err := plan{begun: true}, m.ensureAnchor(ctx)
 	for p.begun && err == nil {
-		if p, err = m.planName(ctx, name, n); err == nil {
-			err = m.writeDifference(ctx, &p)
-		}
+		p = m.planName(ctx, name, n)
+		err = m.writeDifference(ctx, &p)
 	}
 	if err == nil {
 		err = m.writeStatuses(ctx, p.statuses)
@@ -101,7 +74,7 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 	defer m.mu.Unlock()
 	if !settled {
 		n.changed = since
-		return 0, err
+		return 0, true
 	}
 	if err != nil {
 		p.reason, p.rule = status.ImportRejected, "the API server does not take it: "+m.client.ExplainError(err).Error()
@@ -112,7 +85,7 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 		}
 	}
 	m.noteWritten(name, n, p.reason, p.rule)
-	return p.again, err
+	return p.again, err != nil
 }
 
 // noteWritten records that the server has answered for a name, and why its objects are not those that it
@@ -138,9 +111,9 @@ func (m *Importer) noteWritten(name types.NamespacedName, n *importedName, reaso
 }
 
 // planName returns what becomes of the objects of a name.
-func (m *Importer) planName(ctx context.Context, name types.NamespacedName, n *importedName) (p plan, err error) {
+func (m *Importer) planName(ctx context.Context, name types.NamespacedName, n *importedName) (p plan) {
 	if m.config.Target.MCS {
-		return m.planImport(ctx, name, n), nil
+		return m.planImport(ctx, name, n)
 	}
 	m.mu.Lock()
 	service := n.service(name)
@@ -149,6 +122,7 @@ func (m *Importer) planName(ctx context.Context, name types.NamespacedName, n *i
 		o = n.offers[0]
 	}
 	var offered packed.Service
+	meta := metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, OwnerReferences: []metav1.OwnerReference{m.anchor}, Labels: map[string]string{managedBy: manager}}
 	if o != nil {
 		offered = o.service
 	}
@@ -156,12 +130,12 @@ func (m *Importer) planName(ctx context.Context, name types.NamespacedName, n *i
 	m.mu.Unlock()
 	switch {
 	case left > 0:
-		return plan{again: left}, nil
+		return plan{again: left}
 	case o == nil: // nothing is wanted
-		return p, nil
+		return p
 	case service != nil && !m.isOurs(service):
 		p.reason, p.rule = status.ImportNameTaken, "there is a Service of the name that no importer has made"
-		return p, nil
+		return p
 	}
 	s := offered.Unpack()
 	addresses, again, unknown := m.resolveEndpoints(ctx, o.owner, s)
@@ -172,24 +146,19 @@ func (m *Importer) planName(ctx context.Context, name types.NamespacedName, n *i
 		p.reason, p.rule = status.ImportNoEndpoint, "the host "+unknown+" of an endpoint cannot be looked up"
 		if service != nil {
 			p.there = nil // what is there stays, for want of an answer
-			return p, nil
+			return p
 		}
 	case len(ports) == 0:
 		p.reason, p.rule = status.ImportNoEndpoint, "no instance has an endpoint with an address"
 	}
 	switch {
 	case len(ports) > 0:
-		owned, err := m.ensureAnchor(ctx)
-		if err != nil {
-			return p, err
-		}
-		meta := metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, OwnerReferences: []metav1.OwnerReference{*owned}, Labels: map[string]string{managedBy: manager}}
 		noteService(&meta, o.owner, offered)
 		p.wanted = m.config.Target.serviceObjects(meta, ports)
 	case service != nil:
 		p.wanted = []object{service} // and with it its address
 	}
-	return p, nil
+	return p
 }
 
 // offerOf returns the offer that an object of the importer was written for. Without one, it returns how much
@@ -209,16 +178,16 @@ func (m *Importer) offerOf(there object) (o *offer, left time.Duration) {
 	return o, 0
 }
 
-// ensureAnchor returns a reference to the ConfigMap. It reads or makes the ConfigMap where it may be another
-// than before.
-func (m *Importer) ensureAnchor(ctx context.Context) (*metav1.OwnerReference, error) {
+// ensureAnchor reads the ConfigMap, or makes it, where it may be another than before. Nothing refers to it
+// with ServiceImports.
+func (m *Importer) ensureAnchor(ctx context.Context) error {
 	m.anchoring.Lock()
 	defer m.anchoring.Unlock()
 	m.mu.Lock()
-	known, sure := m.anchor, m.anchored
+	sure := m.anchored || m.config.Target.MCS
 	m.mu.Unlock()
 	if sure {
-		return known, nil
+		return nil
 	}
 	there, of := new(corev1.ConfigMap), func(r *rest.Request) *rest.Request {
 		return r.Namespace(m.config.Target.Namespace).Resource(mapKind).Timeout(oneRequest)
@@ -232,15 +201,15 @@ func (m *Importer) ensureAnchor(ctx context.Context) (*metav1.OwnerReference, er
 		err = fmt.Errorf("the ConfigMap %s is one that no importer has made; remove it, or import into another namespace", anchor)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.anchored = true; known == nil || known.UID != there.UID {
-		m.anchor = &metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: anchor, UID: there.UID}
+	if m.anchored = true; m.anchor.UID != there.UID {
+		m.anchor = metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: anchor, UID: there.UID}
 		m.enqueueAll() // they refer to the one before
 	}
-	return m.anchor, nil
+	return nil
 }
 
 // writeDifference creates and changes what is wanted, in order, and removes what else there is of the

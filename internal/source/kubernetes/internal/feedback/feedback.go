@@ -27,9 +27,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/hamlet-federation/coredns-federation/internal/kube"
 	"github.com/hamlet-federation/coredns-federation/internal/source/kubernetes/export"
 )
 
@@ -51,7 +51,7 @@ type Writer struct {
 	ready chan struct{} // closed when there is a server
 
 	mu      sync.Mutex
-	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName] // of Services to compare; nil unless this replica leads
+	queue   kube.Queue // of Services to compare; nil unless this replica leads
 	server  apiServer
 	records map[types.NamespacedName]*serviceRecord // by Service
 	problem error                                   // that was reported last

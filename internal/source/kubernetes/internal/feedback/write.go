@@ -13,7 +13,6 @@ import (
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/internal/kube"
@@ -74,15 +73,18 @@ func (w *Writer) Run(ctx context.Context) {
 // lead compares all records with the objects, and writes the differences and what changes, until ctx
 // ends.
 func (w *Writer) lead(ctx context.Context) {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](pause, longestPause))
+	queue, limit := kube.NewQueue(pause, longestPause), flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
+	defer limit.Stop()
 	defer context.AfterFunc(ctx, queue.ShutDown)()
 	w.setQueue(queue)
-	w.drainQueue(ctx, queue)
+	kube.DrainQueue(ctx, queue, func(ctx context.Context, of types.NamespacedName) (time.Duration, bool) {
+		return 0, !w.writeConditions(ctx, limit, of)
+	})
 	w.setQueue(nil)
 }
 
 // setQueue sets where Services to compare go from now on, all of them at first.
-func (w *Writer) setQueue(queue workqueue.TypedRateLimitingInterface[types.NamespacedName]) {
+func (w *Writer) setQueue(queue kube.Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queue = queue
@@ -101,24 +103,6 @@ func (w *Writer) Leases(namespace string) coordinationv1.LeaseInterface {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.server.leases.Leases(namespace)
-}
-
-// drainQueue writes the conditions of Services in the queue, until ctx ends and the queue is shut down.
-func (w *Writer) drainQueue(ctx context.Context, queue workqueue.TypedRateLimitingInterface[types.NamespacedName]) {
-	limit := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
-	defer limit.Stop()
-	for {
-		of, end := queue.Get()
-		if end || ctx.Err() != nil {
-			return
-		}
-		if w.writeConditions(ctx, limit, of) {
-			queue.Forget(of)
-		} else {
-			queue.AddRateLimited(of)
-		}
-		queue.Done(of)
-	}
 }
 
 // writeConditions writes the conditions of a Service, and reports whether nothing is left to do for
