@@ -39,11 +39,18 @@ type followedOwner struct {
 	drained   chan struct{}                  // closed when unwritten is empty
 }
 
-// follow returns an owner that is not followed yet, or an error that names a field.
-func (m *Importer) follow(o *Owner, h hooks) (*followedOwner, error) {
+// follow returns an owner that is not followed yet.
+func (m *Importer) follow(ctx context.Context, o *Owner, h hooks) (*followedOwner, error) {
 	f := &followedOwner{Owner: o, importer: m, offers: make(map[string]*offer), unwritten: sets.New[types.NamespacedName](), drained: make(chan struct{})}
 	close(f.drained)
-	subscription := o.Subscription(m.identity, m.fileOf(o))
+	file := ""
+	if m.config.Persist != "" {
+		file = filepath.Join(m.config.Persist, url.PathEscape(o.Name)+".catalog")
+		if _, err := consumer.CheckFile(ctx, consumer.Files(), file); err != nil {
+			return nil, Error{"persist", err}
+		}
+	}
+	subscription := o.Subscription(m.identity, file)
 	if subscription.Dial = h.dial; h.identity != nil {
 		subscription.Identity = h.identity
 	}
@@ -52,15 +59,10 @@ func (m *Importer) follow(o *Owner, h hooks) (*followedOwner, error) {
 		Subscription: subscription, Name: o.Name, Publish: f.publishChanges, Await: f.awaitWritten, Observer: f, Logger: m.log,
 		Rules: catalog.Rules{Retention: o.Retention, Settle: o.Settle, MaxCatalog: o.MaxCatalog, Admit: f.admit},
 	})
-	return f, err
-}
-
-// fileOf returns the path of the file that keeps the catalog of an owner, or "".
-func (m *Importer) fileOf(o *Owner) string {
-	if m.config.Persist == "" {
-		return ""
+	if err != nil {
+		return nil, Error{"owners", err}
 	}
-	return filepath.Join(m.config.Persist, url.PathEscape(o.Name)+".catalog")
+	return f, nil
 }
 
 // admit returns why a service is not imported, or nil.

@@ -193,14 +193,9 @@ func newImporter(ctx context.Context, c Config, h hooks) (*Importer, error) {
 	for i := range c.Owners {
 		o := &c.Owners[i]
 		retentions[o.Name] = max(o.Retention, 0)
-		f, err := m.follow(o, h)
+		f, err := m.follow(ctx, o, h)
 		if err != nil {
-			return nil, Error{"owners", err}
-		}
-		if c.Persist != "" {
-			if _, err := consumer.CheckFile(ctx, consumer.Files(), m.fileOf(o)); err != nil {
-				return nil, Error{"persist", err}
-			}
+			return nil, err
 		}
 		m.owners = append(m.owners, f)
 	}

@@ -267,8 +267,8 @@ func (o *offer) servedPorts(ports []mcsv1beta1.ServicePort, s *federation.Servic
 				number = targets[0]
 			}
 			for _, address := range of[i] {
-				if at := (place{address, number}); number > 0 && slices.Contains(targets, number) && !slices.Contains(served.places, at) {
-					served.places = append(served.places, at)
+				if number > 0 && slices.Contains(targets, number) {
+					served.addPlace(address, number)
 				}
 			}
 		}

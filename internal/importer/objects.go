@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -58,75 +59,72 @@ func (t *Target) objectNameFor(fqdn federation.FQDN, zones []federation.FQDN) (n
 	return name, ""
 }
 
-// place is where a service is reached.
-type place struct {
-	address netip.Addr
-	number  uint16
-}
-
-// servedPort is a port of a Service, with the places where it is reached, in the order of the
+// servedPort is a port of a Service, with the addresses and numbers where it is reached, in the order of the
 // endpoints.
 type servedPort struct {
 	name     string
 	protocol corev1.Protocol
 	number   int32
-	places   []place
+	places   []netip.AddrPort
+}
+
+// addPlace adds a place, unless it is there.
+func (p *servedPort) addPlace(address netip.Addr, number uint16) {
+	if at := netip.AddrPortFrom(address, number); !slices.Contains(p.places, at) {
+		p.places = append(p.places, at)
+	}
 }
 
 // servedPorts returns the ports of a service, one for each protocol of its instances. Of has the
-// addresses of each endpoint, by index. Where one address has several numbers for a protocol, these are
-// ports of their own. Otherwise the numbers are those of different machines for one port, which has
-// the number of the first.
+// addresses of each endpoint, by index.
 func servedPorts(s *federation.Service, of [][]netip.Addr) (ports []servedPort) {
-	var protocols []federation.Protocol
-	byProtocol := make(map[federation.Protocol][]place)
+	var whole []servedPort // of each protocol
 	for _, in := range s.Instances {
-		if !slices.Contains(protocols, in.Protocol) {
-			protocols = append(protocols, in.Protocol)
+		name := strings.ToLower(in.Protocol.String())
+		p := slices.IndexFunc(whole, func(p servedPort) bool { return p.name == name })
+		if p < 0 {
+			p, whole = len(whole), append(whole, servedPort{name: name, protocol: corev1.ProtocolTCP})
 		}
 		// Hamlet, 'CREATE': an instance whose selector selects nothing has all endpoints.
 		all := !slices.ContainsFunc(s.Endpoints, func(e federation.Endpoint) bool { return in.Selects(e.Labels) })
 		for i, e := range s.Endpoints {
 			for _, address := range of[i] {
-				if at := (place{address, e.Port}); (all || in.Selects(e.Labels)) && !slices.Contains(byProtocol[in.Protocol], at) {
-					byProtocol[in.Protocol] = append(byProtocol[in.Protocol], at)
+				if all || in.Selects(e.Labels) {
+					whole[p].addPlace(address, e.Port)
 				}
 			}
 		}
 	}
-	taken := make(map[int32]bool) // a Service has a number once
-	for _, protocol := range protocols {
-		for i, group := range splitNumbers(byProtocol[protocol]) {
-			port := servedPort{strings.ToLower(protocol.String()), corev1.ProtocolTCP, int32(group[0].number), group}
-			if i > 0 {
-				port.name = fmt.Sprintf("%s-%d", port.name, port.number)
-			}
-			if !taken[port.number] {
-				taken[port.number] = true
-				ports = append(ports, port)
+	for i := range whole {
+		for _, p := range whole[i].splitNumbers() {
+			if !slices.ContainsFunc(ports, func(q servedPort) bool { return q.number == p.number }) { // a Service has a number once
+				ports = append(ports, p)
 			}
 		}
 	}
 	return ports
 }
 
-// splitNumbers returns the places of each port: those of one number, if an address has several
-// numbers, and all places otherwise.
-func splitNumbers(all []place) (groups [][]place) {
-	numbers := make(map[netip.Addr]uint16)
-	several := slices.ContainsFunc(all, func(p place) bool {
-		before, known := numbers[p.address]
-		numbers[p.address] = p.number
-		return known && before != p.number
-	})
-	for _, p := range all {
-		i := slices.IndexFunc(groups, func(g []place) bool { return !several || g[0].number == p.number })
-		if i < 0 {
-			i, groups = len(groups), append(groups, nil)
-		}
-		groups[i] = append(groups[i], p)
+// splitNumbers returns a port for each number where one address has several. Otherwise the numbers are those of
+// different machines for one port, which has the number of the first.
+func (p *servedPort) splitNumbers() (parts []servedPort) {
+	addresses := sets.New[netip.Addr]()
+	for _, at := range p.places {
+		addresses.Insert(at.Addr())
 	}
-	return groups
+	for _, at := range p.places {
+		number := int32(at.Port())
+		i := slices.IndexFunc(parts, func(q servedPort) bool { return q.number == number || len(addresses) == len(p.places) })
+		if i < 0 {
+			part := servedPort{name: p.name, protocol: p.protocol, number: number}
+			if i = len(parts); i > 0 {
+				part.name = fmt.Sprintf("%s-%d", p.name, number)
+			}
+			parts = append(parts, part)
+		}
+		parts[i].places = append(parts[i].places, at)
+	}
+	return parts
 }
 
 // newService returns a Service without a selector.
@@ -146,28 +144,27 @@ func newService(meta metav1.ObjectMeta, ports []servedPort, headless bool) *core
 // newSlices returns the EndpointSlices of ports: those of each port have the endpoints of one family
 // and number. Their names begin with that of meta.
 func newSlices(meta metav1.ObjectMeta, ports []servedPort) (all []object) {
-	begun := make(map[string]*discoveryv1.EndpointSlice) // the last of each port, family and number
-	counts := make(map[string]int)
+	begun, counts := make(map[string]*discoveryv1.EndpointSlice), make(map[string]int)
 	for _, p := range ports {
 		for _, at := range p.places {
 			family, kind := "v6", discoveryv1.AddressTypeIPv6
-			if at.address.Is4() {
+			if at.Addr().Is4() {
 				family, kind = "v4", discoveryv1.AddressTypeIPv4
 			}
-			suffix := fmt.Sprintf("%s-%s-%d", family, p.name, at.number)
+			group := fmt.Sprintf("%s-%s-%d", family, p.name, at.Port())
+			suffix := group
+			if full := counts[group] / mostEndpoints; full > 0 {
+				suffix = fmt.Sprintf("%s-%d", group, full+1)
+			}
+			counts[group]++
 			slice := begun[suffix]
-			if slice == nil || len(slice.Endpoints) == mostEndpoints {
-				counts[suffix]++
-				nth := ""
-				if counts[suffix] > 1 {
-					nth = fmt.Sprint("-", counts[suffix])
-				}
-				slice = newSlice(meta, suffix+nth, kind)
-				slice.Ports = []discoveryv1.EndpointPort{{Name: &p.name, Protocol: &p.protocol, Port: new(int32(at.number))}}
+			if slice == nil {
+				slice = newSlice(meta, suffix, kind)
+				slice.Ports = []discoveryv1.EndpointPort{{Name: &p.name, Protocol: &p.protocol, Port: new(int32(at.Port()))}}
 				begun[suffix], all = slice, append(all, slice)
 			}
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-				Addresses: []string{at.address.String()}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+				Addresses: []string{at.Addr().String()}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 			})
 		}
 	}
