@@ -3,7 +3,6 @@ package importer
 import (
 	"context"
 	"math"
-	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -29,6 +28,7 @@ type followedOwner struct {
 	consumer.NoObserver
 
 	importer *Importer
+	policy   wire.AddressPolicy // of what the owner may publish
 	mirror   *consumer.Mirror
 	events   history.ServiceLog // has a lock of its own
 
@@ -41,7 +41,10 @@ type followedOwner struct {
 
 // follow returns an owner that is not followed yet.
 func (m *Importer) follow(ctx context.Context, o *Owner, h hooks) (*followedOwner, error) {
-	f := &followedOwner{Owner: o, importer: m, offers: make(map[string]*offer), unwritten: sets.New[types.NamespacedName](), drained: make(chan struct{})}
+	f := &followedOwner{
+		Owner: o, importer: m, policy: wire.AddressPolicy{AllowAddresses: o.AllowAddresses},
+		offers: make(map[string]*offer), unwritten: sets.New[types.NamespacedName](), drained: make(chan struct{}),
+	}
 	close(f.drained)
 	file := ""
 	if m.config.Persist != "" {
@@ -78,11 +81,7 @@ func (f *followedOwner) admit(s *federation.Service) *federation.InvalidError {
 			return invalid
 		}
 	}
-	return f.policy().Check(s)
-}
-
-func (f *followedOwner) policy() wire.AddressPolicy {
-	return wire.AddressPolicy{AllowAddresses: f.AllowAddresses}
+	return f.policy.Check(s)
 }
 
 // offer is a service that an owner offers. It stays the same value as long as the owner offers the service;
@@ -217,12 +216,6 @@ func (f *followedOwner) awaitWritten(ctx context.Context, ended <-chan struct{})
 	case <-ended:
 	case <-ctx.Done():
 	}
-}
-
-// admittedAddresses returns those addresses of a host that the owner may publish.
-func (f *followedOwner) admittedAddresses(found []netip.Addr) []netip.Addr {
-	policy := f.policy()
-	return slices.DeleteFunc(found, func(a netip.Addr) bool { return !policy.Admits(a) })
 }
 
 // Responded implements consumer.Observer.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -34,7 +35,7 @@ func (m *Importer) resolveEndpoints(ctx context.Context, f *followedOwner, s *fe
 		return of, 0, ""
 	}
 	for n, answer := range m.hosts.Resolve(ctx, m.upstream, query) {
-		of[at[n]] = f.admittedAddresses(answer.Addresses)
+		of[at[n]] = slices.DeleteFunc(answer.Addresses, func(a netip.Addr) bool { return !f.policy.Admits(a) })
 		look := retryHosts
 		if len(answer.Addresses) > 0 {
 			look = max(time.Duration(answer.TTL)*time.Second, time.Second)

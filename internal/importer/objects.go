@@ -3,6 +3,7 @@ package importer
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -180,15 +181,12 @@ func newSlice(meta metav1.ObjectMeta, suffix string, kind discoveryv1.AddressTyp
 	}
 }
 
+// unfit is what a label may not have.
+var unfit = regexp.MustCompile("[^A-Za-z0-9_.-]")
+
 // labelValue returns a text as a label may have it.
 func labelValue(text string) string {
-	fit := func(r rune) rune {
-		if r < 128 && validation.IsValidLabelValue("a"+string(r)+"a") == nil {
-			return r
-		}
-		return '_'
-	}
-	text = strings.Map(fit, text)
+	text = unfit.ReplaceAllString(text, "_")
 	return strings.Trim(text[:min(len(text), validation.LabelValueMaxLength)], "-_.")
 }
 
