@@ -141,6 +141,7 @@ type importedName struct {
 	offers  []*offer             // the first that was offered first
 	objects map[objectKey]object // that are there, of the importer and of others
 	changed time.Time            // since when the objects may not be as they should be; zero: they are
+	again   bool                 // something has changed since they were compared last
 	refused refusal              // zero: they could be written
 }
 
@@ -340,8 +341,10 @@ func (m *Importer) entry(name types.NamespacedName) *importedName {
 
 // enqueue has a name written, if this replica leads. The caller holds mu.
 func (m *Importer) enqueue(name types.NamespacedName) {
-	if n := m.names[name]; n != nil && n.changed.IsZero() {
-		n.changed = time.Now()
+	if n := m.names[name]; n != nil {
+		if n.again = true; n.changed.IsZero() {
+			n.changed = time.Now()
+		}
 	}
 	if m.queue != nil && m.listed {
 		m.queue.Add(name)

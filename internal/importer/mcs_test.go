@@ -189,11 +189,13 @@ func TestOwnExport(t *testing.T) {
 			t.Errorf("conflict %s: %s", reason, message)
 		}
 		var own *discoveryv1.EndpointSlice
-		for name, o := range s.api.objects {
-			if strings.HasPrefix(name, "endpointslices/"+derived+"-east-") {
-				own = o.(*discoveryv1.EndpointSlice)
+		s.api.change(func() {
+			for name, o := range s.api.objects {
+				if strings.HasPrefix(name, "endpointslices/"+derived+"-east-") {
+					own = o.(*discoveryv1.EndpointSlice)
+				}
 			}
-		}
+		})
 		if own == nil || own.Labels[mcsv1beta1.LabelSourceCluster] != "east" || own.Endpoints[0].Addresses[0] != "10.9.0.1" || *own.Endpoints[0].Conditions.Ready || *own.Endpoints[0].NodeName != "n1" || own.Endpoints[0].TargetRef.Name != "web-0" || *own.Ports[0].Port != 8080 {
 			t.Errorf("slice of the own cluster: %+v", own)
 		}

@@ -53,8 +53,7 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 		m.mu.Unlock()
 		return 0, false // it comes again once everything has been read
 	}
-	since := n.changed
-	n.changed = time.Time{} // whatever changes from now on sets it
+	n.again = false
 	m.mu.Unlock()
 	p, err := plan{begun: true}, m.ensureAnchor(ctx)
 	for p.begun && err == nil {
@@ -73,7 +72,6 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !settled {
-		n.changed = since
 		return 0, true
 	}
 	if err != nil {
@@ -99,9 +97,10 @@ func (m *Importer) noteWritten(name types.NamespacedName, n *importedName, reaso
 		}
 	}
 	n.refused = refusal{since, reason, rule}
-	if !n.changed.IsZero() {
+	if n.again {
 		return // it is written once more
 	}
+	n.changed = time.Time{}
 	if len(n.offers) == 0 && len(n.objects) == 0 {
 		delete(m.names, name)
 	}
