@@ -103,7 +103,7 @@ func Parse(text string) (e Export, err error) {
 }
 
 // check returns an error that names the first field that is not valid. Ports may clash with each other, because
-// Merge leaves out what the API server would not take beside others.
+// Merge leaves out what the API server would not take beside others. For a name that is not said stands a valid one.
 func (e *Export) check() error {
 	errs := slices.Concat(
 		checkRules("cluster", e.Cluster, validation.IsDNS1123Label(e.Cluster)),
@@ -123,17 +123,13 @@ func (e *Export) check() error {
 		errs = append(errs, checkRules("sessionAffinityConfig.clientIP.timeoutSeconds", seconds, validation.IsInRange(int(seconds), 1, 86400))...)
 	}
 	for i, p := range e.Ports {
-		at := fmt.Sprintf("ports[%d].", i)
+		at, appProtocol := fmt.Sprintf("ports[%d].", i), ptr.Deref(p.AppProtocol, "none")
 		errs = slices.Concat(errs,
+			checkRules(at+"name", p.Name, validation.IsDNS1123Label(cmp.Or(p.Name, "none"))),
 			checkChoice(at+"protocol", p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP),
+			checkRules(at+"appProtocol", appProtocol, validation.IsQualifiedName(appProtocol)),
 			checkRules(at+"port", p.Port, validation.IsValidPortNum(int(p.Port))),
 		)
-		if p.Name != "" {
-			errs = append(errs, checkRules(at+"name", p.Name, validation.IsDNS1123Label(p.Name))...)
-		}
-		if p.AppProtocol != nil {
-			errs = append(errs, checkRules(at+"appProtocol", *p.AppProtocol, validation.IsQualifiedName(*p.AppProtocol))...)
-		}
 	}
 	if len(errs) == 0 {
 		return nil
