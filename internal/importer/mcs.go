@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -102,7 +101,6 @@ func (m *Importer) planImport(ctx context.Context, name types.NamespacedName, n 
 	parts, export := m.partsOf(name, n)
 	p.there = maps.Clone(n.objects)
 	is, found := p.there[objectKey{importKind, name}].(*mcsv1beta1.ServiceImport)
-	derived, addressed := p.there[objectKey{serviceKind, derivedName(name)}].(*corev1.Service)
 	kept := false
 	for key, o := range p.there {
 		if _, left := m.offerOf(o); left > 0 && found && !hasPart(parts, o.GetLabels()[mcsv1beta1.LabelSourceCluster]) {
@@ -117,9 +115,10 @@ func (m *Importer) planImport(ctx context.Context, name types.NamespacedName, n 
 		exports = append(exports, part.export)
 	}
 	merged, conflict := mcs.Merge(exports)
-	if kept {
+	switch {
+	case kept:
 		merged = is.DeepCopy()
-	} else {
+	case export != nil:
 		p.noteConflict(export, conflict)
 	}
 	switch {
@@ -130,19 +129,19 @@ func (m *Importer) planImport(ctx context.Context, name types.NamespacedName, n 
 		return p
 	}
 	labelImport(merged)
-	now := merged.Status
-	merged.Status = mcsv1beta1.ServiceImportStatus{} // which the API server takes from ApplyStatus alone
 	p.wanted = []object{merged}
-	if !found { // the others refer to it
-		p.there, p.begun = nil, true
+	if !found { // the others refer to it, and a new object has no status
+		p.there, p.begun, merged.Status = nil, true, mcsv1beta1.ServiceImportStatus{}
 		return p
 	}
-	if merged.UID = is.UID; !apiequality.Semantic.DeepEqual(is.Status, now) {
-		p.statuses = append(p.statuses, statusChange{merged, mcsv1beta1.ServiceImportKindName, now})
+	if merged.UID = is.UID; !apiequality.Semantic.DeepEqual(is.Status, merged.Status) {
+		p.statuses = append(p.statuses, statusChange{merged, mcsv1beta1.ServiceImportKindName, merged.Status})
 	}
 	if merged.Spec.Type == mcsv1beta1.ClusterSetIP {
-		p.wanted, p.begun = append(p.wanted, newDerived(merged)), !addressed
-		if addressed {
+		s := newDerived(merged)
+		derived, there := p.there[keyOf(s)].(*corev1.Service)
+		p.wanted, p.begun = append(p.wanted, s), !there // until the ServiceImport has its addresses
+		if there {
 			merged.Spec.IPs, merged.Spec.IPFamilies = slices.Clone(derived.Spec.ClusterIPs), slices.Clone(derived.Spec.IPFamilies)
 		}
 	}
@@ -162,9 +161,6 @@ type statusChange struct {
 // noteConflict has the condition Conflict of a ServiceExport written where it is another. Other controllers have
 // other conditions.
 func (p *plan) noteConflict(export *mcsv1beta1.ServiceExport, conflict metav1.Condition) {
-	if export == nil {
-		return
-	}
 	conflict.ObservedGeneration = export.Generation
 	conditions := slices.Clone(export.Status.Conditions)
 	if meta.SetStatusCondition(&conditions, conflict) {
@@ -191,10 +187,10 @@ func (m *Importer) writeStatuses(ctx context.Context, changes []statusChange) er
 
 // derivedName returns the name of the derived Service of a ServiceImport, with which those of its slices begin. Its
 // length does not depend on the ServiceImport, whose own name may be as long as a name of a Service may be.
-func derivedName(of types.NamespacedName) types.NamespacedName {
+func derivedName(i *mcsv1beta1.ServiceImport) string {
 	hash := fnv.New64a()
-	hash.Write([]byte(of.String()))
-	return types.NamespacedName{Namespace: of.Namespace, Name: fmt.Sprintf("derived-%016x", hash.Sum64())}
+	hash.Write([]byte(i.Namespace + "/" + i.Name))
+	return fmt.Sprintf("derived-%016x", hash.Sum64())
 }
 
 // labelImport says that a ServiceImport is ours. Exported labels and annotations cannot be those by which an
@@ -203,14 +199,13 @@ func labelImport(i *mcsv1beta1.ServiceImport) {
 	for _, exported := range []map[string]string{i.Labels, i.Annotations} {
 		maps.DeleteFunc(exported, func(key, _ string) bool { return strings.HasPrefix(key, prefix) || key == mcsv1beta1.LabelServiceName })
 	}
-	i.Labels = labels.Merge(i.Labels, labels.Set{managedBy: mcsManager})
+	metav1.SetMetaDataLabel(&i.ObjectMeta, managedBy, mcsManager)
 }
 
 // ownedBy returns the metadata of objects that a ServiceImport owns, with the name of the derived Service.
 func ownedBy(i *mcsv1beta1.ServiceImport) metav1.ObjectMeta {
-	name := derivedName(types.NamespacedName{Namespace: i.Namespace, Name: i.Name})
 	return metav1.ObjectMeta{
-		Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{managedBy: mcsManager, mcsv1beta1.LabelServiceName: i.Name},
+		Namespace: i.Namespace, Name: derivedName(i), Labels: map[string]string{managedBy: mcsManager, mcsv1beta1.LabelServiceName: i.Name},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName, Name: i.Name, UID: i.UID}},
 	}
 }

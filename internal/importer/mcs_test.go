@@ -11,7 +11,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -49,7 +48,7 @@ func exported(cluster, address string, hour int, change ...func(*mcs.Export)) *f
 }
 
 // derived is the name of the derived Service of fed/web.
-var derived = derivedName(types.NamespacedName{Namespace: "fed", Name: "web"}).Name
+var derived = derivedName(&mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "fed", Name: "web"}})
 
 // imported returns the ServiceImport fed/web that there is, or nil.
 func (s *stand) imported() *mcsv1beta1.ServiceImport {
