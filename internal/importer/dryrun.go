@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/hamlet-federation/coredns-federation/internal/dns/hostname"
+	"github.com/hamlet-federation/coredns-federation/internal/safetext"
 )
 
 // DryRun writes the objects of all services as YAML, by name, once the catalogs of all owners are complete,
@@ -53,6 +54,11 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 			if err := writeYAML(out, o); err != nil {
 				return err
 			}
+		}
+	}
+	for _, f := range m.owners {
+		for _, r := range f.events.Refusals() {
+			fmt.Fprintf(out, "# service %q of owner %s is not imported: %s\n", r.Service, f.Name, safetext.Printable(r.Rule))
 		}
 	}
 	for _, s := range m.reportServices() {

@@ -76,12 +76,23 @@ func (f *followedOwner) admit(s *federation.Service) *federation.InvalidError {
 	if invalid := wire.CheckZones(f.Zones, s); invalid != nil {
 		return invalid
 	}
-	if target := &f.importer.config.Target; target.MCS {
-		if _, invalid := target.admitPart(s); invalid != nil {
-			return invalid
-		}
+	if _, _, invalid := f.nameFor(s); invalid != nil {
+		return invalid
 	}
 	return f.policy.Check(s)
+}
+
+// nameFor returns the name of the objects of a service, with ServiceImports also what a cluster exports, or why the
+// service is not imported.
+func (f *followedOwner) nameFor(s *federation.Service) (name types.NamespacedName, e mcs.Export, invalid *federation.InvalidError) {
+	target := &f.importer.config.Target
+	if target.MCS {
+		e, invalid = target.admitPart(s)
+		return types.NamespacedName{Namespace: e.Namespace, Name: e.Name}, e, invalid
+	}
+	name.Namespace = target.Namespace
+	name.Name, invalid = target.objectNameFor(s.FQDN, f.Zones)
+	return name, e, invalid
 }
 
 // offer is a service that an owner offers. It stays the same value as long as the owner offers the service;
@@ -91,8 +102,7 @@ type offer struct {
 	service    packed.Service
 	updated    uint32 // as catalog.Change, as the next one
 	generation uint64
-	name       types.NamespacedName // of the objects; zero with a rule
-	rule       string               // why the service makes no objects
+	name       types.NamespacedName // of the objects
 	export     mcs.Export           // with ServiceImports: what a cluster exports
 }
 
@@ -150,28 +160,16 @@ func (f *followedOwner) keptFor() time.Duration {
 
 // enterName offers the service under the name that it leads to now. The caller holds mu.
 func (o *offer) enterName() {
-	var now types.NamespacedName
-	m, service := o.owner.importer, o.service.Unpack()
-	if target := &m.config.Target; !target.MCS {
-		if now.Name, o.rule = target.objectNameFor(service.FQDN, o.owner.Zones); o.rule == "" {
-			now.Namespace = target.Namespace
-		}
-	} else if e, invalid := target.admitPart(service); invalid == nil { // as it was before
-		o.export, now = e, types.NamespacedName{Namespace: e.Namespace, Name: e.Name}
-	}
-	if now != o.name {
+	now, e, _ := o.owner.nameFor(o.service.Unpack()) // which has been admitted
+	if o.export = e; now != o.name {
 		o.leaveName()
-		if o.name = now; now.Name != "" {
-			n := m.entry(now)
-			n.offers = append(n.offers, o)
-		}
+		n := o.owner.importer.entry(now)
+		o.name, n.offers = now, append(n.offers, o)
 	}
-	if now.Name != "" {
-		o.owner.noteUnwritten(now)
-	}
+	o.owner.noteUnwritten(now)
 }
 
-// leaveName ends the offer under its name. The caller holds mu.
+// leaveName ends the offer under its name, if there is one. The caller holds mu.
 func (o *offer) leaveName() {
 	if o.name.Name != "" {
 		n := o.owner.importer.names[o.name]

@@ -547,16 +547,16 @@ func TestRivals(t *testing.T) {
 		if got := s.slice("a-b-v4-https-443").Endpoints[0].Addresses[0]; got != "192.0.2.1" {
 			t.Errorf("the name has %s", got)
 		}
-		if got := m.Status().Imports.Refused; got[status.ImportRival] != 1 || got[status.ImportInvalidName] != 1 {
-			t.Errorf("refused are %v", got)
+		if got := m.Status(); got.Imports.Refused[status.ImportRival] != 1 || got.Owners[0].NotAdmitted != 1 {
+			t.Errorf("refused are %v, and %d of the owner", got.Imports.Refused, got.Owners[0].NotAdmitted)
 		}
 		w := must.Get(m.Why(t.Context(), "a.b.fed.example.", dns.TypeA))(t)
 		if len(w.Imports) != 1 || w.Imports[0].State != status.ImportRival || !strings.Contains(w.Imports[0].Rule, "a-b.fed.example. of owner mesh-a") {
 			t.Errorf("why: %+v", w.Imports)
 		}
 		w = must.Get(m.Why(t.Context(), "0.fed.example.", dns.TypeA))(t)
-		if len(w.Imports) != 1 || w.Imports[0].State != status.ImportInvalidName {
-			t.Errorf("why: %+v", w.Imports)
+		if len(w.Imports) > 0 || len(w.Refused[0].Refusals) != 1 || !strings.HasPrefix(w.Refused[0].Refusals[0].Rule, "0 is no name of a Service") {
+			t.Errorf("why: %+v", w)
 		}
 		s.registry.Delete(at("a-b.fed.example", "192.0.2.1").Name)
 		time.Sleep(time.Minute)

@@ -42,7 +42,7 @@ type object interface {
 
 // objectNameFor returns the name of the objects of a service, or why there is none. The name has the
 // labels of the fqdn below the longest of the owner's zones, or all of them without zones.
-func (t *Target) objectNameFor(fqdn federation.FQDN, zones []federation.FQDN) (name, rule string) {
+func (t *Target) objectNameFor(fqdn federation.FQDN, zones []federation.FQDN) (name string, invalid *federation.InvalidError) {
 	below, longest := fqdn.String(), ""
 	for _, zone := range zones {
 		if z := zone.String(); fqdn.Within(zone) && len(z) > len(longest) {
@@ -51,13 +51,13 @@ func (t *Target) objectNameFor(fqdn federation.FQDN, zones []federation.FQDN) (n
 	}
 	joined := strings.ReplaceAll(strings.Trim(below, "."), ".", "-")
 	if joined == "" {
-		return "", "its fqdn is that of the zone, so that no label is left for a name"
+		return "", federation.Invalidf("fqdn", federation.ReasonName, "is that of the zone, so that no label is left for a name")
 	}
 	name = strings.ReplaceAll(t.Name, "{service}", joined)
 	if len(validation.IsDNS1035Label(name)) > 0 {
-		return "", name + " is no name of a Service, which begins with a letter and has 63 letters, digits and hyphens at most"
+		return "", federation.Invalidf("fqdn", federation.ReasonName, "%s is no name of a Service, which begins with a letter and has 63 letters, digits and hyphens at most", name)
 	}
-	return name, ""
+	return name, nil
 }
 
 // servedPort is a port of a Service, with the addresses and numbers where it is reached, in the order of the

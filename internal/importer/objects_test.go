@@ -26,14 +26,18 @@ func TestObjectName(t *testing.T) {
 		{"web.shop.a.example", "a.example", "mesh-{service}-a", "mesh-web-shop-a", ""},
 		{"9.a.example", "a.example", "s{service}", "s9", ""},
 		{"9.a.example", "a.example", "{service}", "", "9 is no name of a Service, which begins with a letter"},
-		{"a.example", "a.example", "{service}", "", "its fqdn is that of the zone"},
+		{"a.example", "a.example", "{service}", "", "is that of the zone"},
 		{strings.Repeat("a", 32) + "." + strings.Repeat("b", 32) + ".a.example", "a.example", "{service}", "", strings.Repeat("a", 32) + "-" + strings.Repeat("b", 32) + " is no name of a Service, which"},
 	} {
 		var zones []federation.FQDN
 		for zone := range strings.FieldsSeq(tc.zones) {
 			zones = append(zones, services.FQDN(zone))
 		}
-		name, rule := (&Target{Name: tc.template}).objectNameFor(services.FQDN(tc.fqdn), zones)
+		name, invalid := (&Target{Name: tc.template}).objectNameFor(services.FQDN(tc.fqdn), zones)
+		rule := ""
+		if invalid != nil {
+			rule = invalid.Rule
+		}
 		if name != tc.name && rule == "" || !strings.HasPrefix(rule, tc.rule) || (tc.rule == "") != (rule == "") {
 			t.Errorf("%s in %s: %q, %q, want %q, %q", tc.fqdn, tc.zones, name, rule, tc.name, tc.rule)
 		}

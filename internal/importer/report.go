@@ -109,17 +109,13 @@ func (m *Importer) reportServices() (all []status.ImportedService) {
 
 // reportOffer returns what has become of an offer. The caller holds mu.
 func (m *Importer) reportOffer(o *offer) status.ImportedService {
-	updated := time.Unix(int64(o.updated), 0).UTC()
-	s := status.ImportedService{State: status.ImportInvalidName, Since: updated, Rule: o.rule}
-	if o.rule == "" {
-		s = m.reportName(o.name)
-		there := m.names[o.name].service(o.name)
-		if of, _ := m.offerOf(there); m.isOurs(there) && of != o {
-			has := there.GetAnnotations()
-			s.State, s.Since, s.Rule = status.ImportRival, updated, "the objects of the name are those of the service at "+has[fqdnAnnotation]+" of owner "+has[ownerKey]
-		} else if s.State == status.ImportWritten && o.isStale() {
-			s.State = status.ImportStale
-		}
+	s, there := m.reportName(o.name), m.names[o.name].service(o.name)
+	if of, _ := m.offerOf(there); m.isOurs(there) && of != o {
+		has := there.GetAnnotations()
+		s.State, s.Rule = status.ImportRival, "the objects of the name are those of the service at "+has[fqdnAnnotation]+" of owner "+has[ownerKey]
+		s.Since = time.Unix(int64(o.updated), 0).UTC()
+	} else if s.State == status.ImportWritten && o.isStale() {
+		s.State = status.ImportStale
 	}
 	s.Owner, s.Service, s.FQDN = o.owner.Name, o.service.Name(), o.service.FQDN()
 	return s

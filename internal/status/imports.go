@@ -34,17 +34,16 @@ const (
 
 // The states of a service that has no objects, or not those that it should have: the reasons for that.
 const (
-	ImportNameTaken   = "name_taken"   // somebody else has made an object of that name
-	ImportRival       = "rival"        // the objects of that name are those of another service
-	ImportInvalidName = "invalid_name" // its fqdn makes no name of an object
-	ImportNoEndpoint  = "no_endpoint"  // no endpoint has a port and an address that can be written
-	ImportRejected    = "rejected"     // the API server does not take an object: a quota, a namespace that is being deleted, a policy
-	ImportNamespace   = "no_namespace" // the namespace does not exist here
+	ImportNameTaken  = "name_taken"   // somebody else has made an object of that name
+	ImportRival      = "rival"        // the objects of that name are those of another service
+	ImportNoEndpoint = "no_endpoint"  // no endpoint has a port and an address that can be written
+	ImportRejected   = "rejected"     // the API server does not take an object: a quota, a namespace that is being deleted, a policy
+	ImportNamespace  = "no_namespace" // the namespace does not exist here
 )
 
 // ImportedService is what an importer has made of a service, or of objects whose service is not known.
 type ImportedService struct {
-	Object  string    `json:"object,omitempty"` // NAMESPACE/NAME of its objects; empty without a valid name
+	Object  string    `json:"object"` // NAMESPACE/NAME of its objects
 	Owner   string    `json:"owner,omitempty"`
 	Service string    `json:"service,omitempty"`
 	FQDN    string    `json:"fqdn,omitempty"`
@@ -77,8 +76,6 @@ func (s *ImportedService) Remedy() string {
 		return "if nobody needs that object, delete it, and the importer writes its own; otherwise give all imported objects other names with kubernetes.name, such as \"{service}-fed\", and restart"
 	case ImportRival:
 		return "rename one of the services at its owner, or leave one out with import_names"
-	case ImportInvalidName:
-		return "have the owner give the service an fqdn whose labels make a valid name, or correct kubernetes.name"
 	case ImportNoEndpoint:
 		return "have the owner publish an endpoint with a port and an address, or permit its addresses with allow_addresses"
 	case ImportRejected:

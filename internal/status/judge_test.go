@@ -288,7 +288,7 @@ func TestJudgeImporter(t *testing.T) {
 		t.Errorf("the row of a lost owner is %+v", rows[0])
 	}
 	remedies := make(map[string]string)
-	for _, reason := range []string{ImportNameTaken, ImportRival, ImportInvalidName, ImportNoEndpoint, ImportRejected, ImportNamespace, "of a later version"} {
+	for _, reason := range []string{ImportNameTaken, ImportRival, ImportNoEndpoint, ImportRejected, ImportNamespace, "of a later version"} {
 		remedy := (&ImportedService{State: reason}).Remedy()
 		if of, twice := remedies[remedy]; twice {
 			t.Errorf("%s and %s have one remedy: %s", of, reason, remedy)

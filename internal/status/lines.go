@@ -215,7 +215,7 @@ func (r *RefusedService) Remedy() string {
 	case federation.ReasonReservedName:
 		return "have the owner choose another name: the zone needs this one for itself"
 	case federation.ReasonName:
-		return "have the owner correct the name, or the rename here that makes it invalid"
+		return "have the owner correct the name, or correct what makes it invalid here: a rename, or kubernetes.name of an importer"
 	case federation.ReasonAddress:
 		return "have the owner correct the address, or permit it with allow_addresses"
 	case federation.ReasonLimit:

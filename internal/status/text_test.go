@@ -253,7 +253,6 @@ func TestLinesOfImporter(t *testing.T) {
 	rival.State, rival.Rule = ImportRival, "the objects of the name are those of the service at web.a.fed.example. of owner mesh-b"
 	kept.State, pending.State, standby.State = ImportKept, ImportPending, ImportStandby
 	nameless := ImportedService{Object: "fed/web", State: ImportRejected, Rule: "quota"}
-	invalid := ImportedService{Owner: "mesh-a", Service: "0", FQDN: "0.a.fed.example.", State: ImportInvalidName, Rule: "0 is no name"}
 	refused := synced
 	refused.Refusals = []RefusedService{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside the zones given to this owner (a.fed.example.)"}}
 	gone, excluded := synced, synced
@@ -267,7 +266,7 @@ func TestLinesOfImporter(t *testing.T) {
 		"taken":    {[]ImportedService{taken}, []OwnerPart{synced, lost}},
 		"stale":    {[]ImportedService{stale, rival}, []OwnerPart{synced, lost}},
 		"kept":     {[]ImportedService{kept, pending, standby}, []OwnerPart{synced, lost}},
-		"invalid":  {[]ImportedService{invalid, nameless}, []OwnerPart{synced, lost}},
+		"nameless": {[]ImportedService{nameless}, []OwnerPart{synced, lost}},
 		"refused":  {nil, []OwnerPart{refused, lost}},
 		"gone":     {nil, []OwnerPart{gone}},
 		"excluded": {nil, []OwnerPart{excluded}},
