@@ -15,13 +15,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/internal/status/history"
-	"github.com/hamlet-federation/coredns-federation/internal/status/page"
 )
 
 // mostReported is how many services a report has.
 const mostReported = 100
-
-var _ page.ReportSource = (*Importer)(nil)
 
 // Status implements page.ReportSource. A replica that does not lead is ready once it knows the owners and the
 // leader.
@@ -81,24 +78,8 @@ func (m *Importer) reportImports(services []status.ImportedService) *status.Impo
 // newest state first.
 func (m *Importer) reportServices() (all []status.ImportedService) {
 	m.mu.Lock()
-	for _, f := range m.owners {
-		for _, o := range f.offers {
-			all = append(all, m.reportOffer(o))
-		}
-	}
 	for name, n := range m.names {
-		for _, there := range n.objects {
-			_, left := m.offerOf(there)
-			if left == 0 && (len(n.offers) > 0 || !m.isOurs(there) && n.refused.reason == "") {
-				continue
-			}
-			s, of := m.reportName(name), there.GetAnnotations()
-			if left > 0 {
-				s = status.ImportedService{Object: s.Object, State: status.ImportKept}
-			}
-			s.Owner, s.Service, s.FQDN = of[ownerKey], of[serviceAnnotation], of[fqdnAnnotation]
-			all = append(all, s)
-		}
+		all = append(all, m.reportName(name, n)...)
 	}
 	m.mu.Unlock()
 	slices.SortFunc(all, func(a, b status.ImportedService) int {
@@ -107,32 +88,42 @@ func (m *Importer) reportServices() (all []status.ImportedService) {
 	return slices.Compact(all) // the objects of one service are many
 }
 
-// reportOffer returns what has become of an offer. The caller holds mu.
-func (m *Importer) reportOffer(o *offer) status.ImportedService {
-	s, there := m.reportName(o.name), m.names[o.name].service(o.name)
-	if of, _ := m.offerOf(there); m.isOurs(there) && of != o {
-		has := there.GetAnnotations()
-		s.State, s.Rule = status.ImportRival, "the objects of the name are those of the service at "+has[fqdnAnnotation]+" of owner "+has[ownerKey]
-		s.Since = time.Unix(int64(o.updated), 0).UTC()
-	} else if s.State == status.ImportWritten && o.isStale() {
-		s.State = status.ImportStale
-	}
-	s.Owner, s.Service, s.FQDN = o.owner.Name, o.service.Name(), o.service.FQDN()
-	return s
-}
-
-// reportName returns what has become of the objects of a name, whatever they are of. The caller holds mu.
-func (m *Importer) reportName(name types.NamespacedName) status.ImportedService {
-	n, s := m.names[name], status.ImportedService{Object: name.String(), State: status.ImportWritten}
+// reportName does the work of reportServices for a name. The caller holds mu.
+func (m *Importer) reportName(name types.NamespacedName, n *importedName) (all []status.ImportedService) {
+	each := status.ImportedService{Object: name.String(), State: status.ImportWritten}
 	switch {
 	case m.queue == nil:
-		s.State = status.ImportStandby
+		each.State = status.ImportStandby
 	case n.refused.reason != "":
-		s.State, s.Since, s.Rule = n.refused.reason, n.refused.since, n.refused.rule
+		each.State, each.Since, each.Rule = n.refused.reason, n.refused.since, n.refused.rule
 	case !n.changed.IsZero():
-		s.State, s.Since = status.ImportPending, n.changed.UTC()
+		each.State, each.Since = status.ImportPending, n.changed.UTC()
 	}
-	return s
+	service := n.service(name)
+	holder, _ := m.offerOf(service)
+	for _, o := range n.offers {
+		s := each
+		s.Owner, s.Service, s.FQDN = o.owner.Name, o.service.Name(), o.service.FQDN()
+		if m.isOurs(service) && holder != o {
+			has := service.GetAnnotations()
+			s.State, s.Rule = status.ImportRival, "the objects of the name are those of the service at "+has[fqdnAnnotation]+" of owner "+has[ownerKey]
+			s.Since = time.Unix(int64(o.updated), 0).UTC()
+		} else if s.State == status.ImportWritten && o.isStale() {
+			s.State = status.ImportStale
+		}
+		all = append(all, s)
+	}
+	for _, there := range n.objects {
+		s, of := each, there.GetAnnotations()
+		if _, left := m.offerOf(there); left > 0 {
+			s.State, s.Since, s.Rule = status.ImportKept, time.Time{}, ""
+		} else if len(n.offers) > 0 || !m.isOurs(there) && n.refused.reason == "" {
+			continue
+		}
+		s.Owner, s.Service, s.FQDN = of[ownerKey], of[serviceAnnotation], of[fqdnAnnotation]
+		all = append(all, s)
+	}
+	return all
 }
 
 // Catalog implements page.ReportSource.
