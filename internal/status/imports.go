@@ -69,19 +69,16 @@ func (s *ImportedService) describe() string {
 	return of + ": " + safetext.Printable(cmp.Or(s.Rule, s.State, "no more is given"))
 }
 
+// importRemedies are what can be done about services that are not written, by reason.
+var importRemedies = map[string]string{
+	ImportNameTaken:  "if nobody needs that object, delete it, and the importer writes its own; otherwise give all imported objects other names with kubernetes.name, such as \"{service}-fed\", and restart",
+	ImportRival:      "rename one of the services at its owner, or leave one out with import_names",
+	ImportNoEndpoint: "have the owner publish an endpoint with a port and an address, or permit its addresses with allow_addresses",
+	ImportRejected:   "change the quota, the rights or the policy that the API server names; the importer tries again by itself",
+	ImportNamespace:  "create the namespace, or leave the service out with import_names",
+}
+
 // Remedy returns what can be done about a service that is not written.
 func (s *ImportedService) Remedy() string {
-	switch s.State {
-	case ImportNameTaken:
-		return "if nobody needs that object, delete it, and the importer writes its own; otherwise give all imported objects other names with kubernetes.name, such as \"{service}-fed\", and restart"
-	case ImportRival:
-		return "rename one of the services at its owner, or leave one out with import_names"
-	case ImportNoEndpoint:
-		return "have the owner publish an endpoint with a port and an address, or permit its addresses with allow_addresses"
-	case ImportRejected:
-		return "change the quota, the rights or the policy that the API server names; the importer tries again by itself"
-	case ImportNamespace:
-		return "create the namespace, or leave the service out with import_names"
-	}
-	return "have the owner correct the service"
+	return cmp.Or(importRemedies[s.State], correctService)
 }

@@ -58,15 +58,16 @@ func (c *Condition) Manual() ManualSection {
 
 // The remedies for an owner that is followed, whether by a CoreDNS or by a relay.
 const (
-	awaitCatalog  = "wait; if the owner stays syncing, it sends nothing or nothing valid: 'federationctl watch' shows what it sends"
-	findReason    = "check the network, the address in owner and the certificates in tls"
-	winTime       = "repair the owner or the network before the records are removed; to gain time, raise retention and reload"
-	correctRetry  = "the owner refuses this consumer: correct tls, owner_id or api here, or the owner's allow list; the next attempt is within minutes, or at once with 'federationctl retry'"
-	correctReload = "the owner refuses this consumer: correct tls, owner_id or api here, or the owner's allow list, and then reload or run 'federationctl retry'"
-	repairSource  = "repair the source: until then its services stay as they were, and changes are not published"
-	confirmPaused = "to withdraw them, run 'federationctl confirm'; to keep them, repair the origin of the source"
-	shareOrRename = "to answer both owners, list the name in share of both blocks; otherwise rename one of the services (at its owner, or here with rename), or change the order of the blocks; a lost owner keeps a name until its retention ends"
-	nothing       = "nothing"
+	awaitCatalog   = "wait; if the owner stays syncing, it sends nothing or nothing valid: 'federationctl watch' shows what it sends"
+	findReason     = "check the network, the address in owner and the certificates in tls"
+	winTime        = "repair the owner or the network before the records are removed; to gain time, raise retention and reload"
+	correctRetry   = "the owner refuses this consumer: correct tls, owner_id or api here, or the owner's allow list; the next attempt is within minutes, or at once with 'federationctl retry'"
+	correctReload  = "the owner refuses this consumer: correct tls, owner_id or api here, or the owner's allow list, and then reload or run 'federationctl retry'"
+	repairSource   = "repair the source: until then its services stay as they were, and changes are not published"
+	confirmPaused  = "to withdraw them, run 'federationctl confirm'; to keep them, repair the origin of the source"
+	correctService = "have the owner correct the service"
+	shareOrRename  = "to answer both owners, list the name in share of both blocks; otherwise rename one of the services (at its owner, or here with rename), or change the order of the blocks; a lost owner keeps a name until its retention ends"
+	nothing        = "nothing"
 
 	winObjects   = "repair the owner or the network before the objects are removed; to gain time, raise retention and restart"
 	retryImport  = "the owner refuses this importer: correct identity, owner_ids or api here, or the owner's allow list; the next attempt is within minutes, or at once with 'federationctl retry'"

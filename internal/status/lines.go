@@ -207,21 +207,18 @@ func describeRefusal(owner string, r *RefusedService) string {
 	return fmt.Sprintf("%s of owner %s breaks the rule %s: %s", s, PrintableWord(owner), PrintableWord(cmp.Or(r.Reason, "without a name")), safetext.Printable(cmp.Or(r.Rule, "no more is given")))
 }
 
+// refusalRemedies are what can be done about refusals; the other reasons depend on the owner alone.
+var refusalRemedies = map[federation.Reason]string{
+	federation.ReasonOutOfZone:    "if the service should be here, add its zone to those given to the owner here, or have the owner use one of these",
+	federation.ReasonReservedName: "have the owner choose another name: the zone needs this one for itself",
+	federation.ReasonName:         "have the owner correct the name, or correct what makes it invalid here: a rename, or kubernetes.name of an importer",
+	federation.ReasonAddress:      "have the owner correct the address, or permit it with allow_addresses",
+	federation.ReasonLimit:        "have the owner stay below the limit, or raise it if it is a property here",
+}
+
 // Remedy returns what can be done about a refusal.
 func (r *RefusedService) Remedy() string {
-	switch federation.Reason(r.Reason) { //nolint:exhaustive // the others depend on the owner alone
-	case federation.ReasonOutOfZone:
-		return "if the service should be here, add its zone to those given to the owner here, or have the owner use one of these"
-	case federation.ReasonReservedName:
-		return "have the owner choose another name: the zone needs this one for itself"
-	case federation.ReasonName:
-		return "have the owner correct the name, or correct what makes it invalid here: a rename, or kubernetes.name of an importer"
-	case federation.ReasonAddress:
-		return "have the owner correct the address, or permit it with allow_addresses"
-	case federation.ReasonLimit:
-		return "have the owner stay below the limit, or raise it if it is a property here"
-	}
-	return "have the owner correct the service"
+	return cmp.Or(refusalRemedies[federation.Reason(r.Reason)], correctService)
 }
 
 // ownerMatters reports whether the state of owner i matters for the answer: the owner could have
