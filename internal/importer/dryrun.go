@@ -27,10 +27,17 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 	following, end := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer hostname.Close(m.hosts)
-	m.followOwners(following, &running)
+	for _, f := range m.owners {
+		running.Go(func() { _ = f.mirror.Run(following) })
+	}
 	var waiting []string
 	_ = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
-		waiting = m.unsyncedOwners()
+		waiting = nil
+		for _, f := range m.owners {
+			if s := f.mirror.Status(); s.LastSync.IsZero() {
+				waiting = append(waiting, f.Name)
+			}
+		}
 		return len(waiting) == 0, nil
 	})
 	end()
@@ -67,16 +74,6 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// unsyncedOwners returns the owners whose catalogs are not complete.
-func (m *Importer) unsyncedOwners() (names []string) {
-	for _, f := range m.owners {
-		if s := f.mirror.Status(); s.LastSync.IsZero() {
-			names = append(names, f.Name)
-		}
-	}
-	return names
 }
 
 // writeYAML writes an object as a document.

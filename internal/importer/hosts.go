@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -48,12 +49,7 @@ func (m *Importer) resolveEndpoints(ctx context.Context, f *followedOwner, s *fe
 }
 
 // earlier returns the shorter time, where 0 is never.
-func earlier(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
-}
+func earlier(a, b time.Duration) time.Duration { return min(cmp.Or(a, b), cmp.Or(b, a)) }
 
 // resolvConf is where the servers of the machine, or of the pod, stand.
 const resolvConf = "/etc/resolv.conf"

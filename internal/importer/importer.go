@@ -248,32 +248,21 @@ func (m *Importer) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer hostname.Close(m.hosts)
 	defer running.Wait()
-	m.followOwners(ctx, &running)
+	for _, f := range m.owners {
+		running.Go(func() { _ = f.mirror.Run(ctx) }) // it returns nil when ctx ends
+	}
 	m.election.Run(ctx)
 	m.client.Close()
 	return nil
 }
 
-// followOwners follows the owners until ctx ends, with what runs for it in a group.
-func (m *Importer) followOwners(ctx context.Context, running *sync.WaitGroup) {
-	for _, f := range m.owners {
-		running.Go(func() { _ = f.mirror.Run(ctx) }) // it returns nil when ctx ends
-	}
-}
-
 // workers is how many names are written at a time.
 const workers = 8
-
-// The pauses before a name is written again that the server did not take.
-const (
-	firstPause   = 500 * time.Millisecond
-	longestPause = time.Minute
-)
 
 // lead reads and writes objects until ctx ends, because another replica leads.
 func (m *Importer) lead(ctx context.Context) {
 	m.log.Info("this replica writes")
-	queue := kube.NewQueue(firstPause, longestPause)
+	queue := kube.NewQueue()
 	m.mu.Lock()
 	m.queue, m.anchored = queue, false
 	m.enqueueAll()

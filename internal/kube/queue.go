@@ -11,10 +11,10 @@ import (
 // Queue has the names of objects that are to be written. Workers call [DrainQueue].
 type Queue = workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
-// NewQueue returns a queue. A name that could not be written waits for the first pause, then for twice as long
-// each time, up to the longest.
-func NewQueue(first, longest time.Duration) Queue {
-	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](first, longest))
+// NewQueue returns a queue. A name that could not be written waits for a second, then for twice as long each
+// time, up to a minute.
+func NewQueue() Queue {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, time.Minute))
 }
 
 // DrainQueue writes the names in a queue until ctx ends and the queue is shut down. Write reports whether the

@@ -24,8 +24,6 @@ const manager = "hamlet-federation"
 const (
 	perSecond    = 100 // requests that write, on the average
 	burst        = 200
-	pause        = time.Second     // before a request that failed is made again
-	longestPause = time.Minute     // the same, of one that fails because of its object
 	serverPause  = 5 * time.Second // before the next request of any Service, after one that was not answered or not allowed
 )
 
@@ -73,7 +71,7 @@ func (w *Writer) Run(ctx context.Context) {
 // lead compares all records with the objects, and writes the differences and what changes, until ctx
 // ends.
 func (w *Writer) lead(ctx context.Context) {
-	queue, limit := kube.NewQueue(pause, longestPause), flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
+	queue, limit := kube.NewQueue(), flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
 	defer limit.Stop()
 	defer context.AfterFunc(ctx, queue.ShutDown)()
 	w.setQueue(queue)

@@ -244,7 +244,7 @@ func TestOneWriter(t *testing.T) {
 		}
 		set(true, http.StatusConflict)
 		api.publish(t, "n.north.example", "z", b)
-		time.Sleep(renewDeadline + retryPeriod + pause/2)
+		time.Sleep(renewDeadline + retryPeriod + time.Second/2)
 		api.wrote(t, "attempts of a leader that is cut off", "b z", "b z", "b z", "b z")
 		set(true, http.StatusOK)
 		api.publish(t, "n.north.example", "y", b)
