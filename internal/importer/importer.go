@@ -44,7 +44,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"sync"
 	"time"
 
@@ -53,6 +52,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -442,20 +442,15 @@ func (*objectStore) Resync() error { return nil }
 // over, unless a list has it, because answers to writes may come before what a watch says. The caller holds mu.
 func (m *Importer) noteObject(o object, listed bool) bool {
 	key, n := keyOf(o), m.entry(nameOf(o))
-	before := n.objects[key]
-	if before != nil && before.GetUID() == o.GetUID() && (version(before) == version(o) || !listed && version(before) > version(o)) {
-		return false
+	if before := n.objects[key]; before != nil && before.GetUID() == o.GetUID() {
+		order, err := resourceversion.CompareResourceVersion(before.GetResourceVersion(), o.GetResourceVersion())
+		if err == nil && (order == 0 || order > 0 && !listed) {
+			return false
+		}
 	}
 	o.SetManagedFields(nil)
 	n.objects[key] = o
 	return true
-}
-
-// version returns a number that grows with each change of an object: resource versions can be compared since
-// Kubernetes 1.35 says so, and could before.
-func version(o object) uint64 {
-	n, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
-	return n
 }
 
 // forgetObject notes that an object is gone, and reports whether it was known. The caller holds mu.
