@@ -29,9 +29,6 @@ const (
 	ownerKey          = prefix + "owner" // label, fit for one, and annotation
 	serviceAnnotation = prefix + "service"
 	fqdnAnnotation    = prefix + "fqdn"
-
-	// mostEndpoints is how many endpoints the API server takes in an EndpointSlice.
-	mostEndpoints = 1000
 )
 
 // object is an object of Kubernetes, as it is read and written.
@@ -143,21 +140,16 @@ func newService(meta metav1.ObjectMeta, ports []servedPort, headless bool) *core
 }
 
 // newSlices returns the EndpointSlices of ports: those of each port have the endpoints of one family
-// and number. Their names begin with that of meta.
+// and number, of which a service has as many as the API server takes in a slice. Their names begin with that of meta.
 func newSlices(meta metav1.ObjectMeta, ports []servedPort) (all []object) {
-	begun, counts := make(map[string]*discoveryv1.EndpointSlice), make(map[string]int)
+	begun := make(map[string]*discoveryv1.EndpointSlice)
 	for _, p := range ports {
 		for _, at := range p.places {
 			family, kind := "v6", discoveryv1.AddressTypeIPv6
 			if at.Addr().Is4() {
 				family, kind = "v4", discoveryv1.AddressTypeIPv4
 			}
-			group := fmt.Sprintf("%s-%s-%d", family, p.name, at.Port())
-			suffix := group
-			if full := counts[group] / mostEndpoints; full > 0 {
-				suffix = fmt.Sprintf("%s-%d", group, full+1)
-			}
-			counts[group]++
+			suffix := fmt.Sprintf("%s-%s-%d", family, p.name, at.Port())
 			slice := begun[suffix]
 			if slice == nil {
 				slice = newSlice(meta, suffix, kind)
