@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
@@ -58,9 +57,11 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 		}
 		for _, o := range p.wanted {
 			o.SetOwnerReferences(nil)
-			if err := writeYAML(out, o); err != nil {
+			text, err := yaml.Marshal(o)
+			if err != nil {
 				return err
 			}
+			fmt.Fprintf(out, "---\n%s", text)
 		}
 	}
 	for _, f := range m.owners {
@@ -74,19 +75,4 @@ func (m *Importer) DryRun(ctx context.Context, out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// writeYAML writes an object as a document.
-func writeYAML(out io.Writer, o object) error {
-	value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return err
-	}
-	delete(value, "status")
-	text, err := yaml.Marshal(value)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "---\n%s", text)
-	return err
 }

@@ -64,6 +64,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/kube"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	"github.com/hamlet-federation/coredns-federation/internal/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/internal/status"
 	"github.com/hamlet-federation/coredns-federation/internal/stream"
 	"github.com/hamlet-federation/coredns-federation/internal/wake"
 )
@@ -138,17 +139,11 @@ type Importer struct {
 
 // importedName is a name of objects. It is forgotten once it has neither offers nor objects.
 type importedName struct {
-	offers  []*offer             // the first that was offered first
-	objects map[objectKey]object // that are there, of the importer and of others
-	changed time.Time            // since when the objects may not be as they should be; zero: they are
-	again   bool                 // something has changed since they were compared last
-	refused refusal              // zero: they could be written
-}
-
-// refusal is why the objects of a name are not those that they should be.
-type refusal struct {
-	since        time.Time
-	reason, rule string // as State and Rule of status.ImportedService
+	offers  []*offer               // the first that was offered first
+	objects map[objectKey]object   // that are there, of the importer and of others
+	changed time.Time              // since when the objects may not be as they should be; zero: they are
+	again   bool                   // something has changed since they were compared last
+	refused status.ImportedService // why they are not as they should be; without a state, they could be written
 }
 
 // objectKey names an object of a kind.

@@ -94,8 +94,8 @@ func (m *Importer) reportName(name types.NamespacedName, n *importedName) (all [
 	switch {
 	case m.queue == nil:
 		each.State = status.ImportStandby
-	case n.refused.reason != "":
-		each.State, each.Since, each.Rule = n.refused.reason, n.refused.since, n.refused.rule
+	case n.refused.State != "":
+		each = n.refused
 	case !n.changed.IsZero():
 		each.State, each.Since = status.ImportPending, n.changed.UTC()
 	}
@@ -117,7 +117,7 @@ func (m *Importer) reportName(name types.NamespacedName, n *importedName) (all [
 		s, of := each, there.GetAnnotations()
 		if _, left := m.offerOf(there); left > 0 {
 			s.State, s.Since, s.Rule = status.ImportKept, time.Time{}, ""
-		} else if len(n.offers) > 0 || !m.isOurs(there) && n.refused.reason == "" {
+		} else if len(n.offers) > 0 || !m.isOurs(there) && n.refused.State == "" {
 			continue
 		}
 		s.Owner, s.Service, s.FQDN = of[ownerKey], of[serviceAnnotation], of[fqdnAnnotation]

@@ -39,7 +39,7 @@ type plan struct {
 	begun  bool          // more is wanted as soon as these are there, because it refers to them
 	again  time.Duration // when to look again although nothing has changed; 0: never
 
-	reason, rule string // why the name has not the objects that it should have, as those of a refusal
+	reason, rule string // why the name has not the objects that it should have, as State and Rule of status.ImportedService
 
 	statuses []statusChange // with ServiceImports
 }
@@ -89,14 +89,14 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 // noteWritten records that the server has answered for a name, and why its objects are not those that it
 // should have; without a reason, they are. The caller holds mu.
 func (m *Importer) noteWritten(name types.NamespacedName, n *importedName, reason, rule string) {
-	since := n.refused.since
-	if n.refused.reason != reason {
+	since := n.refused.Since
+	if n.refused.State != reason {
 		since = time.Now().UTC()
 		if reason != "" {
 			m.log.Warn("a service is not written", "object", name.String(), "reason", reason, "rule", rule)
 		}
 	}
-	n.refused = refusal{since, reason, rule}
+	n.refused = status.ImportedService{Object: name.String(), State: reason, Since: since, Rule: rule}
 	if n.again {
 		return // it is written once more
 	}
