@@ -73,7 +73,7 @@ func (t *Target) admitPart(s *federation.Service) (e mcs.Export, invalid *federa
 }
 
 // partsOf returns the parts of a name, one of each cluster, and the ServiceExport that has this cluster's, or nil.
-// Of two offers for one cluster, the first counts. The caller holds mu.
+// Of two offers for one cluster, that counts of which there are objects, or else the first. The caller holds mu.
 func (m *Importer) partsOf(name types.NamespacedName, n *importedName) (parts []offer, export *mcsv1beta1.ServiceExport) {
 	export, _ = n.objects[objectKey{exportKind, name}].(*mcsv1beta1.ServiceExport)
 	service, _ := n.service(name).(*corev1.Service)
@@ -82,17 +82,18 @@ func (m *Importer) partsOf(name types.NamespacedName, n *importedName) (parts []
 	} else {
 		parts = append(parts, offer{export: mcs.Describe(m.config.Target.Cluster, export, service)}) // of no owner
 	}
-	for _, o := range n.offers {
-		if !hasPart(parts, o.export.Cluster) {
+	var ranked []*offer
+	for _, there := range n.objects {
+		if o, _ := m.offerOf(there); o != nil {
+			ranked = append(ranked, o)
+		}
+	}
+	for _, o := range append(ranked, n.offers...) {
+		if !slices.ContainsFunc(parts, func(part offer) bool { return part.export.Cluster == o.export.Cluster }) {
 			parts = append(parts, *o)
 		}
 	}
 	return parts, export
-}
-
-// hasPart reports whether a cluster has one of the parts.
-func hasPart(parts []offer, cluster string) bool {
-	return slices.ContainsFunc(parts, func(o offer) bool { return o.export.Cluster == cluster })
 }
 
 // planImport does the work of planName for a ServiceImport and its objects.
@@ -103,8 +104,9 @@ func (m *Importer) planImport(ctx context.Context, name types.NamespacedName, n 
 	is, found := p.there[objectKey{importKind, name}].(*mcsv1beta1.ServiceImport)
 	kept := false
 	for key, o := range p.there {
-		if _, left := m.offerOf(o); left > 0 && found && !hasPart(parts, o.GetLabels()[mcsv1beta1.LabelSourceCluster]) {
-			delete(p.there, key) // stays as it is
+		if _, left := m.offerOf(o); left > 0 && found {
+			delete(p.there, key) // stays as it is, whoever else has a part of the cluster
+			parts = slices.DeleteFunc(parts, func(part offer) bool { return part.export.Cluster == o.GetLabels()[mcsv1beta1.LabelSourceCluster] })
 			kept, p.again = true, earlier(p.again, left)
 		}
 	}
@@ -121,11 +123,7 @@ func (m *Importer) planImport(ctx context.Context, name types.NamespacedName, n 
 	case export != nil:
 		p.noteConflict(export, conflict)
 	}
-	switch {
-	case merged == nil:
-		return p
-	case found && !m.isOurs(is):
-		p.there, p.reason, p.rule = nil, status.ImportNameTaken, "there is a ServiceImport of the name that no importer has made"
+	if merged == nil {
 		return p
 	}
 	labelImport(merged)

@@ -275,7 +275,8 @@ func TestServiceImportKept(t *testing.T) {
 	})
 }
 
-// Two owners offer one cluster. After a restart, slices of the one that is lost become those of the other.
+// Two owners offer one cluster. After a restart, slices of the one that is lost become those of the other when the
+// retention ends, and stay that.
 func TestOtherOwnerOfCluster(t *testing.T) {
 	simulation.Run(t, newClusterSet, func(t *testing.T, s *stand) {
 		const address = "other.example:8008"
@@ -294,9 +295,11 @@ func TestOtherOwnerOfCluster(t *testing.T) {
 		s.api.take()
 		s.Owner(address, exported("west", "192.0.2.2", 1))
 		m, _ := s.run()
-		time.Sleep(time.Minute)
+		time.Sleep(retention - time.Minute)
 		name := derived + "-west-v4-http-8000"
-		s.wrote("the other owner alone", "PUT endpointslices/"+name)
+		s.wrote("the other owner alone")
+		time.Sleep(2 * time.Minute)
+		s.wrote("beyond the retention of the first", "PUT endpointslices/"+name)
 		if slice := s.slice(name); slice.Annotations[ownerKey] != "mesh-b" || slice.Endpoints[0].Addresses[0] != "192.0.2.2" || len(m.Status().Imports.Problems) > 0 {
 			t.Errorf("slice %+v, status %+v", slice, m.Status().Imports)
 		}

@@ -77,7 +77,7 @@ func (m *Importer) writeName(ctx context.Context, name types.NamespacedName) (ag
 	if err != nil {
 		p.reason, p.rule = status.ImportRejected, "the API server does not take it: "+m.client.ExplainError(err).Error()
 		if apierrors.IsAlreadyExists(err) {
-			p.reason = status.ImportNameTaken
+			p.reason, p.rule = status.ImportNameTaken, "there is an object of the name that no importer has made"
 		} else if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			p.reason, m.anchored = status.ImportNamespace, false // the ConfigMap may go with the namespace
 		}
@@ -257,7 +257,11 @@ func (m *Importer) put(ctx context.Context, key objectKey, is, wanted object) er
 	if apiequality.Semantic.DeepEqual(is, next) {
 		return nil
 	}
-	return m.send(ctx, key, m.api[key.kind].Put().Name(key.name.Name).Body(next), next)
+	err := m.send(ctx, key, m.api[key.kind].Put().Name(key.name.Name).Body(next), next)
+	if apierrors.IsNotFound(err) { // somebody removes it at this moment
+		err = apierrors.NewConflict(corev1.Resource(key.kind), key.name.Name, err)
+	}
+	return err
 }
 
 // remove removes an object that was read.
