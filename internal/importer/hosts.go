@@ -32,9 +32,6 @@ func (m *Importer) resolveEndpoints(ctx context.Context, f *followedOwner, s *fe
 			query.Hosts, at = append(query.Hosts, hostname.Host{Owner: f.Name, Name: e.Address.String()}), append(at, i)
 		}
 	}
-	if len(at) == 0 {
-		return of, 0, ""
-	}
 	for n, answer := range m.hosts.Resolve(ctx, m.upstream, query) {
 		of[at[n]] = slices.DeleteFunc(answer.Addresses, func(a netip.Addr) bool { return !f.policy.Admits(a) })
 		look := retryHosts
@@ -63,11 +60,10 @@ func systemUpstream() (hostname.Upstream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s, which has the servers for hosts of endpoints: %w", resolvConf, err)
 	}
-	var u upstream
-	for _, server := range config.Servers {
-		u.servers = append(u.servers, net.JoinHostPort(server, config.Port))
+	for i, server := range config.Servers {
+		config.Servers[i] = net.JoinHostPort(server, config.Port)
 	}
-	return u, nil
+	return upstream{config.Servers}, nil
 }
 
 // Address returns the same for all look-ups, as there is one upstream.

@@ -40,13 +40,13 @@ type object interface {
 // objectNameFor returns the name of the objects of a service, or why there is none. The name has the
 // labels of the fqdn below the longest of the owner's zones, or all of them without zones.
 func (t *Target) objectNameFor(fqdn federation.FQDN, zones []federation.FQDN) (name string, invalid *federation.InvalidError) {
-	below, longest := fqdn.String(), ""
+	longest := ""
 	for _, zone := range zones {
 		if z := zone.String(); fqdn.Within(zone) && len(z) > len(longest) {
-			longest, below = z, strings.TrimSuffix(fqdn.String(), z)
+			longest = z
 		}
 	}
-	joined := strings.ReplaceAll(strings.Trim(below, "."), ".", "-")
+	joined := strings.ReplaceAll(strings.Trim(strings.TrimSuffix(fqdn.String(), longest), "."), ".", "-")
 	if joined == "" {
 		return "", federation.Invalidf("fqdn", federation.ReasonName, "is that of the zone, so that no label is left for a name")
 	}
@@ -202,14 +202,6 @@ func (m *Importer) isOurs(o metav1.Object) bool {
 	return o != nil && o.GetLabels()[managedBy] == m.manager()
 }
 
-// serviceObjects returns the Service and the EndpointSlices for ports, in the order in which they are
-// written: clients see no endpoints of a Service that could be somebody else's.
-func (t *Target) serviceObjects(meta metav1.ObjectMeta, ports []servedPort) []object {
-	ofSlices := *meta.DeepCopy()
-	ofSlices.Labels[discoveryv1.LabelServiceName], ofSlices.Labels[discoveryv1.LabelManagedBy] = meta.Name, manager
-	return append([]object{newService(meta, ports, t.Headless)}, newSlices(ofSlices, ports)...)
-}
-
 // withWanted returns a copy of an object that is there with what is wanted of it. Labels and annotations of
 // others stay, but for those of a ServiceImport, which are those that are exported.
 func withWanted(there, wanted object) object {
@@ -230,8 +222,6 @@ func withWanted(there, wanted object) object {
 	}
 	next.SetLabels(labels.Merge(next.GetLabels(), wanted.GetLabels()))
 	next.SetAnnotations(labels.Merge(next.GetAnnotations(), wanted.GetAnnotations()))
-	if owners := wanted.GetOwnerReferences(); len(owners) > 0 {
-		next.SetOwnerReferences(owners)
-	}
+	next.SetOwnerReferences(wanted.GetOwnerReferences())
 	return next
 }

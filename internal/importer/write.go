@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -153,7 +154,10 @@ func (m *Importer) planName(ctx context.Context, name types.NamespacedName, n *i
 	switch {
 	case len(ports) > 0:
 		noteService(&meta, o.owner, offered)
-		p.wanted = m.config.Target.serviceObjects(meta, ports)
+		ofSlices := *meta.DeepCopy()
+		ofSlices.Labels[discoveryv1.LabelServiceName], ofSlices.Labels[discoveryv1.LabelManagedBy] = name.Name, manager
+		// The Service comes first: clients see no endpoints of one that could be somebody else's.
+		p.wanted = append([]object{newService(meta, ports, m.config.Target.Headless)}, newSlices(ofSlices, ports)...)
 	case service != nil:
 		p.wanted = []object{service} // and with it its address
 	}
@@ -267,7 +271,8 @@ func (m *Importer) put(ctx context.Context, key objectKey, is, wanted object) er
 // remove removes an object that was read.
 func (m *Importer) remove(ctx context.Context, key objectKey, is object) error {
 	options := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(is.GetUID()))}
-	err := m.send(ctx, key, m.api[key.kind].Delete().Name(key.name.Name).Body(options), nil)
+	request := m.api[key.kind].Delete().Namespace(key.name.Namespace).Resource(key.kind).Name(key.name.Name)
+	err := request.Body(options).Timeout(oneRequest).Do(ctx).Error()
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -277,19 +282,13 @@ func (m *Importer) remove(ctx context.Context, key objectKey, is object) error {
 	return nil
 }
 
-// send sends a request that writes, and notes the object that it results in, unless that is nil.
+// send sends a request that writes, and notes the object that it results in.
 func (m *Importer) send(ctx context.Context, key objectKey, request *rest.Request, result object) error {
-	ctx, cancel := context.WithTimeout(ctx, oneRequest)
-	defer cancel()
-	answer := request.Namespace(key.name.Namespace).Resource(key.kind).Do(ctx)
-	err := answer.Error()
-	if err == nil && result != nil {
-		err = answer.Into(result)
+	if err := request.Namespace(key.name.Namespace).Resource(key.kind).Timeout(oneRequest).Do(ctx).Into(result); err != nil {
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err == nil && result != nil {
-		m.noteObject(result, false)
-	}
-	return err
+	m.noteObject(result, false)
+	return nil
 }
