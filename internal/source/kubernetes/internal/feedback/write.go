@@ -22,9 +22,9 @@ import (
 const manager = "hamlet-federation"
 
 const (
-	perSecond    = 100 // requests that write, on the average
-	burst        = 200
-	serverPause  = 5 * time.Second // before the next request of any Service, after one that was not answered or not allowed
+	perSecond   = 100 // requests that write, on the average
+	burst       = 200
+	serverPause = 5 * time.Second // before the next request of any Service, after one that was not answered or not allowed
 )
 
 // apiServer has the clients for the API server.
