@@ -106,9 +106,6 @@ type offer struct {
 	export     mcs.Export           // with ServiceImports: what a cluster exports
 }
 
-// isStale reports whether no stream vouches for the service.
-func (o *offer) isStale() bool { return o.generation < o.owner.status.Live }
-
 // publishChanges applies changes of the owner's catalog to the names that they concern, and has
 // these written.
 func (f *followedOwner) publishChanges(changes consumer.Changes) {

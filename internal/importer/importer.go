@@ -57,8 +57,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -153,19 +151,6 @@ type importedName struct {
 	again   bool                   // something has changed since they were compared last
 	refused status.ImportedService // why they are not as they should be; without a state, they could be written
 }
-
-// objectKey names an object of a kind.
-type objectKey struct {
-	kind string // the resource
-	name types.NamespacedName
-}
-
-// The kinds, by their resources.
-const (
-	serviceKind = "services"
-	sliceKind   = "endpointslices"
-	mapKind     = "configmaps"
-)
 
 // New returns an importer that has not begun, or a one-line error about what the configuration names: the
 // certificates, the kubeconfig or the folder of persist. It asks nobody.
@@ -406,122 +391,6 @@ func (m *Importer) enqueueAll() {
 	for name := range m.names {
 		m.enqueue(name)
 	}
-}
-
-// service returns the Service of a name that is there, or nil.
-func (n *importedName) service(name types.NamespacedName) object {
-	return n.objects[objectKey{serviceKind, name}]
-}
-
-// objectStore is what one watch fills: the objects of the names that they belong to. It implements
-// cache.ReflectorStore, and keeps nothing itself.
-type objectStore struct {
-	importer *Importer
-	kind     string
-}
-
-// keyOf returns the key of an object.
-func keyOf(o object) objectKey {
-	kind := serviceKind
-	switch o.(type) {
-	case *discoveryv1.EndpointSlice:
-		kind = sliceKind
-	case *mcsv1beta1.ServiceImport:
-		kind = importKind
-	case *mcsv1beta1.ServiceExport:
-		kind = exportKind
-	}
-	return objectKey{kind, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}
-}
-
-// nameOf returns the name that an object belongs to.
-func nameOf(o object) types.NamespacedName {
-	name, labels := o.GetName(), o.GetLabels()
-	if _, ok := o.(*discoveryv1.EndpointSlice); ok {
-		name = labels[discoveryv1.LabelServiceName]
-	}
-	if labels[managedBy] == mcsManager {
-		name = cmp.Or(labels[mcsv1beta1.LabelServiceName], name)
-	}
-	return types.NamespacedName{Namespace: o.GetNamespace(), Name: name}
-}
-
-// Add notes an object that is new or has changed.
-func (s *objectStore) Add(o any) error {
-	s.importer.mu.Lock()
-	defer s.importer.mu.Unlock()
-	if is := o.(object); s.importer.noteObject(is, false) {
-		s.importer.enqueue(nameOf(is))
-	}
-	return nil
-}
-
-// Update does what Add does.
-func (s *objectStore) Update(o any) error { return s.Add(o) }
-
-// Delete notes that an object is gone.
-func (s *objectStore) Delete(o any) error {
-	s.importer.mu.Lock()
-	defer s.importer.mu.Unlock()
-	if gone := o.(object); s.importer.forgetObject(gone) {
-		s.importer.enqueue(nameOf(gone))
-		s.importer.anchored = s.importer.anchored && !s.importer.isOurs(gone) // somebody may have removed the ConfigMap, and with it everything
-	}
-	return nil
-}
-
-// Replace notes all objects. Once all kinds are known, everything is compared.
-func (s *objectStore) Replace(objects []any, _ string) error {
-	m := s.importer
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	listed := sets.New[types.UID]()
-	for _, o := range objects {
-		is := o.(object)
-		if listed.Insert(is.GetUID()); m.noteObject(is, true) {
-			m.enqueue(nameOf(is))
-		}
-	}
-	for _, n := range m.names {
-		for key, o := range n.objects {
-			if key.kind == s.kind && !listed.Has(o.GetUID()) && m.forgetObject(o) {
-				m.enqueue(nameOf(o))
-			}
-		}
-	}
-	if m.unread--; m.unread == 0 {
-		m.listed, m.broken = true, false
-		m.enqueueAll()
-	}
-	return nil
-}
-
-// Resync does nothing, because there is nothing to repeat.
-func (*objectStore) Resync() error { return nil }
-
-// noteObject notes an object, and reports whether that is news. One that is older than what is known is passed
-// over, unless a list has it, because answers to writes may come before what a watch says. The caller holds mu.
-func (m *Importer) noteObject(o object, listed bool) bool {
-	key, n := keyOf(o), m.entry(nameOf(o))
-	if before := n.objects[key]; before != nil && before.GetUID() == o.GetUID() {
-		order, err := resourceversion.CompareResourceVersion(before.GetResourceVersion(), o.GetResourceVersion())
-		if err == nil && (order == 0 || order > 0 && !listed) {
-			return false
-		}
-	}
-	o.SetManagedFields(nil)
-	n.objects[key] = o
-	return true
-}
-
-// forgetObject notes that an object is gone, and reports whether it was known. The caller holds mu.
-func (m *Importer) forgetObject(o object) bool {
-	n, key := m.names[nameOf(o)], keyOf(o)
-	if n == nil || n.objects[key] == nil || n.objects[key].GetUID() != o.GetUID() {
-		return false
-	}
-	delete(n.objects, key)
-	return true
 }
 
 // noteLease records how a request for the lease has ended. One that is answered after another request

@@ -108,7 +108,7 @@ func (m *Importer) reportName(name types.NamespacedName, n *importedName) (all [
 			has := service.GetAnnotations()
 			s.State, s.Rule = status.ImportRival, "the objects of the name are those of the service at "+has[fqdnAnnotation]+" of owner "+has[ownerKey]
 			s.Since = time.Unix(int64(o.updated), 0).UTC()
-		} else if s.State == status.ImportWritten && o.isStale() {
+		} else if s.State == status.ImportWritten && o.generation < o.owner.status.Live { // no stream vouches for it
 			s.State = status.ImportStale
 		}
 		all = append(all, s)
