@@ -306,6 +306,9 @@ func TestOtherOwnerOfCluster(t *testing.T) {
 		s.own(exported("west", "192.0.2.1", 1))
 		time.Sleep(2 * time.Minute)
 		s.wrote("the first is back")
+		if r := m.Status().Imports; r.Refused[status.ImportRival] != 1 || r.Problems[0].Owner != "mesh-a" {
+			t.Errorf("status %+v", r)
+		}
 	})
 }
 

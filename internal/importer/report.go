@@ -101,14 +101,20 @@ func (m *Importer) reportName(name types.NamespacedName, n *importedName) (all [
 	}
 	service := n.service(name)
 	holder, _ := m.offerOf(service)
+	parts, _ := m.partsOf(name, n)
 	for _, o := range n.offers {
 		s := each
 		s.Owner, s.Service, s.FQDN = o.owner.Name, o.service.Name(), o.service.FQDN()
-		if m.isOurs(service) && holder != o {
+		isCounted := func(part offer) bool { return part.owner == o.owner && part.service == o.service }
+		switch {
+		case m.isOurs(service) && holder != o:
 			has := service.GetAnnotations()
 			s.State, s.Rule = status.ImportRival, "the objects of the name are those of the service at "+has[fqdnAnnotation]+" of owner "+has[ownerKey]
 			s.Since = time.Unix(int64(o.updated), 0).UTC()
-		} else if s.State == status.ImportWritten && o.generation < o.owner.status.Live { // no stream vouches for it
+		case m.config.Target.MCS && !slices.ContainsFunc(parts, isCounted):
+			s.State, s.Rule = status.ImportRival, "another service has the part of cluster "+o.export.Cluster+" already"
+			s.Since = time.Unix(int64(o.updated), 0).UTC()
+		case s.State == status.ImportWritten && o.generation < o.owner.status.Live: // no stream vouches for it
 			s.State = status.ImportStale
 		}
 		all = append(all, s)
