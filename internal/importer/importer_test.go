@@ -493,7 +493,7 @@ func TestForeignConfigMap(t *testing.T) {
 		m, _ := s.run()
 		time.Sleep(time.Minute)
 		s.wrote("somebody has it")
-		if got := m.Status().Imports; !strings.Contains(got.Failure, "no importer has made") || got.Services[status.ImportPending] != 2 {
+		if got := m.Status().Imports; !strings.Contains(got.Failure, "no importer has made") || got.Services[status.ImportPending] == 0 || len(got.Services) > 1 { // the second may wait for the acknowledgement of the first
 			t.Errorf("the status says %+v", got)
 		}
 		s.api.change(func() { s.api.remove("configmaps/federation-import") })
