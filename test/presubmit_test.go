@@ -93,7 +93,7 @@ var leaves = []string{"internal/limits", "internal/moment", "internal/safetext",
 // mostLines is how large all wings together may be: lines of code without comments, blank lines,
 // tests and generated files. It is meant to fall. A commit that raises it says which feature
 // needs that, or deletes as much elsewhere.
-const mostLines = 42_275
+const mostLines = 42_276
 
 // mostImportLines is how large what imports into Kubernetes may be, internal/importer and internal/mcs: each
 // cluster that cannot change its DNS has to trust it.

@@ -54,6 +54,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -394,23 +395,24 @@ func (m *Importer) enqueueAll() {
 }
 
 // noteLease records how a request for the lease has ended. One that is answered after another request
-// has failed has everything read again, because the server may have been restored from a backup.
+// has failed has everything read again, because the server may have been restored from a backup. So has one for
+// another version than this replica has written, as no request may have failed when the server was restored quickly.
 func (m *Importer) noteLease(err error) {
 	m.noteAnswer("leases", err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err == nil && m.broken && m.listed {
+	if (apierrors.IsConflict(err) || err == nil && m.broken) && m.listed {
 		m.broken = false
 		wake.Up(m.relist)
 	}
 }
 
-// noteAnswer records why the server cannot be asked for something, or with nil that it can.
+// noteAnswer records why the server cannot be asked for something, or with nil or a conflict that it can.
 func (m *Importer) noteAnswer(of string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before := m.trouble[of]
-	if err == nil {
+	if err == nil || apierrors.IsConflict(err) {
 		if delete(m.trouble, of); before != nil && len(m.trouble) == 0 {
 			m.log.Info("the API server answers again")
 		}

@@ -387,6 +387,12 @@ func TestServerAway(t *testing.T) {
 		if u := m.Status(); u.Imports.Failure != "" || u.Imports.Services[status.ImportPending] > 0 || u.Imports.Services[status.ImportWritten] != 4 {
 			t.Errorf("the status says %+v", u.Imports)
 		}
+		s.api.change(func() { // restored once more, before any request could fail
+			delete(s.api.objects, "endpointslices/s02-v4-https-443")
+			s.api.objects["leases/federation-import"].SetResourceVersion("1")
+		})
+		time.Sleep(time.Minute)
+		s.wrote("restored", "POST endpointslices/s02-v4-https-443")
 		s.api.setAnswer(func(method, _ string) int {
 			if method == http.MethodPost {
 				return http.StatusForbidden

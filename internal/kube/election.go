@@ -36,8 +36,8 @@ type Election struct {
 	// Lead returns soon: before that, this replica neither gives the lease up nor asks for it again.
 	Lead func(context.Context)
 
-	// Noted is told how each request of the lease ended. A lease that does not exist yet, or that
-	// another replica has changed, is an answer like others.
+	// Noted is told how each request of the lease ended. A lease that does not exist yet
+	// is an answer like others, and a conflict says that the lease is not as this replica knows it.
 	Noted func(error)
 
 	// Observed is told who holds the lease, when that changes; "" is nobody. A nil function is not told.
@@ -133,7 +133,7 @@ func (e *Election) noteRequest(record *resourcelock.LeaderElectionRecord, err er
 			e.Observed(record.HolderIdentity)
 		}
 		e.holder = record.HolderIdentity
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err) && !strings.HasPrefix(err.Error(), "namespaces"):
+	case apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err) && !strings.HasPrefix(err.Error(), "namespaces"):
 		e.Noted(nil)
 	case !errors.Is(err, context.Canceled): // because this replica ends
 		e.Noted(err)

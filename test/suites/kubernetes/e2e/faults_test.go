@@ -28,9 +28,12 @@ func TestAPIServerAway(t *testing.T) {
 	for i, o := range s.west.Owners {
 		restarts(t, o.Process)
 		must.Do(t, o.Restart(t.Context()))
-		if code, body := get(t, o, "/readyz"); code != http.StatusServiceUnavailable {
-			t.Errorf("/readyz of %s, which knows nothing, is %d, %s", o.Name, code, body)
-		}
+		eventually(t, func() string { // it may serve its catalog a moment before its metrics
+			if code, body := get(t, o, "/readyz"); code != http.StatusServiceUnavailable {
+				return fmt.Sprintf("/readyz of %s, which knows nothing, is %d, %s", o.Name, code, body)
+			}
+			return ""
+		})
 		eventually(t, func() string {
 			if got := s.followers[i].failure(); status.Code(got) != codes.Unavailable || !strings.Contains(got.Error(), "the catalog is not available") {
 				return fmt.Sprintf("the consumer of %s is told %v, want Unavailable", o.Name, got)

@@ -99,7 +99,7 @@ func TestHalfBack(t *testing.T) {
 func TestImporterKilled(t *testing.T) {
 	t.Parallel()
 	_, east := two(t)
-	const retention = 30 * time.Second
+	const retention = time.Minute // two leases end meanwhile
 	s := newSite(t, east.Cluster, "killed", services(12), options{retention: retention})
 	one := s.start(t, "one")
 	s.settle(t)
