@@ -120,11 +120,10 @@ func (m *Importer) planImport(ctx context.Context, name types.NamespacedName, n 
 	switch {
 	case kept:
 		merged = is.DeepCopy()
+	case merged == nil:
+		return p
 	case export != nil:
 		p.noteConflict(export, conflict)
-	}
-	if merged == nil {
-		return p
 	}
 	labelImport(merged)
 	p.wanted = []object{merged}
@@ -285,9 +284,10 @@ func (o *offer) copySlices(meta metav1.ObjectMeta, ports []mcsv1beta1.ServicePor
 		if !ok || from.Labels[discoveryv1.LabelServiceName] != o.export.Name || from.AddressType == discoveryv1.AddressTypeFQDN {
 			continue
 		}
+		from = from.DeepCopy()
 		slice := newSlice(meta, string(from.UID), from.AddressType)
-		slice.Endpoints = from.DeepCopy().Endpoints
-		for _, port := range from.DeepCopy().Ports {
+		slice.Endpoints = from.Endpoints
+		for _, port := range from.Ports {
 			if name, served := names[keys[ptr.Deref(port.Name, "")]]; served {
 				port.Name = &name
 				slice.Ports = append(slice.Ports, port)

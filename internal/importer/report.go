@@ -101,19 +101,20 @@ func (m *Importer) reportName(name types.NamespacedName, n *importedName) (all [
 	}
 	service := n.service(name)
 	holder, _ := m.offerOf(service)
-	parts, _ := m.partsOf(name, n)
+	var parts []offer // of several services, with ServiceImports
+	if len(n.offers) > 1 && m.config.Target.MCS {
+		parts, _ = m.partsOf(name, n)
+	}
 	for _, o := range n.offers {
 		s := each
 		s.Owner, s.Service, s.FQDN = o.owner.Name, o.service.Name(), o.service.FQDN()
-		isCounted := func(part offer) bool { return part.owner == o.owner && part.service == o.service }
+		updated := time.Unix(int64(o.updated), 0).UTC()
 		switch {
 		case m.isOurs(service) && holder != o:
 			has := service.GetAnnotations()
-			s.State, s.Rule = status.ImportRival, "the objects of the name are those of the service at "+has[fqdnAnnotation]+" of owner "+has[ownerKey]
-			s.Since = time.Unix(int64(o.updated), 0).UTC()
-		case m.config.Target.MCS && !slices.ContainsFunc(parts, isCounted):
-			s.State, s.Rule = status.ImportRival, "another service has the part of cluster "+o.export.Cluster+" already"
-			s.Since = time.Unix(int64(o.updated), 0).UTC()
+			s.State, s.Since, s.Rule = status.ImportRival, updated, "the objects of the name are those of the service at "+has[fqdnAnnotation]+" of owner "+has[ownerKey]
+		case len(parts) > 0 && !slices.ContainsFunc(parts, func(part offer) bool { return part.owner == o.owner && part.service == o.service }):
+			s.State, s.Since, s.Rule = status.ImportRival, updated, "another service has the part of cluster "+o.export.Cluster+" already"
 		case s.State == status.ImportWritten && o.generation < o.owner.status.Live: // no stream vouches for it
 			s.State = status.ImportStale
 		}

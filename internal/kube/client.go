@@ -182,8 +182,7 @@ func ApplyStatus(api rest.Interface, o metav1.Object, gv schema.GroupVersion, ki
 		"apiVersion": gv.String(), "kind": kind,
 		"metadata": map[string]any{"name": o.GetName(), "namespace": o.GetNamespace(), "uid": o.GetUID()}, "status": status,
 	})
-	request := api.Patch(types.ApplyYAMLPatchType).Name(o.GetName()).SubResource("status").Param("fieldManager", manager).Body(body)
-	return request.Timeout(oneRequest), err
+	return api.Patch(types.ApplyYAMLPatchType).Name(o.GetName()).SubResource("status").Param("fieldManager", manager).Body(body).Timeout(oneRequest), err
 }
 
 // ExplainError returns the error of a request as one line that says what to do about it, with a class

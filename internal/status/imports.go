@@ -37,8 +37,8 @@ const (
 	ImportNameTaken  = "name_taken"   // somebody else has made an object of that name
 	ImportRival      = "rival"        // the objects of that name are those of another service
 	ImportNoEndpoint = "no_endpoint"  // no endpoint has a port and an address that can be written
-	ImportRejected   = "rejected"     // the API server does not take an object: a quota, a namespace that is being deleted, a policy
-	ImportNamespace  = "no_namespace" // the namespace does not exist here
+	ImportRejected   = "rejected"     // the API server does not take an object: a quota, a right, a policy
+	ImportNamespace  = "no_namespace" // the namespace does not exist here, or is being deleted
 )
 
 // ImportedService is what an importer has made of a service, or of objects whose service is not known.
